@@ -1,0 +1,66 @@
+"""What a scan of the node's GPUs found. Values only: frozen, comparable, sendable between daemon and NVML child."""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+
+class MigMode(enum.Enum):
+    """The *current* MIG mode of a GPU."""
+
+    UNSUPPORTED = "unsupported"
+    DISABLED = "disabled"
+    ENABLED = "enabled"
+
+
+class Fault(msgspec.Struct, frozen=True, kw_only=True):
+    """The first NVML call of a scan that failed for one GPU: ``nvmlDeviceGetUUID``, ``GpuIsLost``, a sentence."""
+
+    call: str
+    kind: str
+    text: str
+
+
+class Gpu(msgspec.Struct, frozen=True, kw_only=True):
+    """One GPU. A field that could not be read is None, and then ``fault`` says why; a clean GPU has no fault.
+
+    ``index`` is NVML's and may change when a card is lost; ``minor`` is the number of ``/dev/nvidia<minor>`` (None on
+    WSL, where there is none); ``pci`` is ``dddd:bb:dd.f`` in lower case, with a domain of 4 digits where it fits.
+    ``numa_node`` is None where the host does not know one. ``compute_capability`` is ``"9.0"``.
+    """
+
+    uuid: str
+    index: int
+    pci: str | None = None
+    minor: int | None = None
+    product: str | None = None
+    memory_bytes: int | None = None
+    compute_capability: str | None = None
+    numa_node: int | None = None
+    mig: MigMode | None = None
+    fault: Fault | None = None
+
+
+class UnreadableGpu(msgspec.Struct, frozen=True, kw_only=True):
+    """A GPU that NVML counts but whose UUID cannot be read: it can be shown, but has no identity to advertise."""
+
+    index: int
+    pci: str | None = None
+    fault: Fault
+
+
+class Driver(msgspec.Struct, frozen=True, kw_only=True):
+    """Versions as the driver states them: ``"580.65.06"`` and ``"13.0"``."""
+
+    version: str
+    cuda_version: str
+
+
+class Inventory(msgspec.Struct, frozen=True, kw_only=True):
+    """The node's GPUs in the order of their NVML index."""
+
+    driver: Driver
+    gpus: tuple[Gpu, ...] = ()
+    unreadable: tuple[UnreadableGpu, ...] = ()

@@ -1,0 +1,105 @@
+"""What one resource offers: the list that the kubelet gets, and the facts that Allocate answers from.
+
+``Allocate`` and ``GetPreferredAllocation`` are pure functions of the request and of a ``ResourceList``.
+"""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+from nvdp.model.reasons import Cause
+
+
+class SharedPolicy(enum.Enum):
+    """How replicas are chosen: fewest used GPU first, one GPU filled first, or most free replicas first."""
+
+    DISTRIBUTED = "distributed"
+    PACKED = "packed"
+    SPREAD = "spread"
+
+
+class Strategy(enum.Enum):
+    """How a resource's GPUs are shared."""
+
+    NONE = "none"
+    TIME_SLICING = "time-slicing"
+    MPS = "mps"
+
+
+class DeviceListStrategy(enum.Enum):
+    """The ways of telling the container runtime which devices a container gets."""
+
+    ENVVAR = "envvar"
+    VOLUME_MOUNTS = "volume-mounts"
+    CDI_ANNOTATIONS = "cdi-annotations"
+    CDI_CRI = "cdi-cri"
+
+
+class DeviceIDStrategy(enum.Enum):
+    """Whether devices are named to the runtime by UUID or by NVML index."""
+
+    UUID = "uuid"
+    INDEX = "index"
+
+
+class DeviceNode(msgspec.Struct, frozen=True, kw_only=True):
+    """A device node to hand to a container; always with permissions ``rw``."""
+
+    container_path: str
+    host_path: str
+
+
+class ListedDevice(msgspec.Struct, frozen=True, kw_only=True):
+    """One ID of a list: a whole GPU, or one replica of it. ``cause`` and ``text`` say why it is Unhealthy."""
+
+    id: str
+    gpu_uuid: str
+    numa_node: int | None = None
+    cause: Cause | None = None
+    text: str = ""
+
+    @property
+    def healthy(self) -> bool:
+        return self.cause is None
+
+
+class GpuFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What Allocate must know of one GPU of the list: NVML index as text, and its device nodes."""
+
+    uuid: str
+    index: str
+    nodes: tuple[DeviceNode, ...] = ()
+
+
+class AllocationFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything besides the list that Allocate and GetPreferredAllocation answer from.
+
+    ``control_nodes`` are those that exist on this node, before the GPUs' own; both are handed out only with
+    ``pass_device_specs``. ``refuse_key`` names the configuration key behind ``single_replica_only``.
+    """
+
+    gpus: tuple[GpuFacts, ...] = ()
+    control_nodes: tuple[DeviceNode, ...] = ()
+    device_list_strategies: tuple[DeviceListStrategy, ...] = (DeviceListStrategy.ENVVAR,)
+    device_id_strategy: DeviceIDStrategy = DeviceIDStrategy.UUID
+    pass_device_specs: bool = False
+    feature_envs: tuple[tuple[str, str], ...] = ()
+    strategy: Strategy = Strategy.NONE
+    replicas: int = 1
+    shared_policy: SharedPolicy = SharedPolicy.DISTRIBUTED
+    single_replica_only: bool = False
+    refuse_key: str = ""
+
+
+class ResourceList(msgspec.Struct, frozen=True, kw_only=True):
+    """The complete list of one resource, in the order in which it is sent, with unique IDs."""
+
+    resource: str
+    devices: tuple[ListedDevice, ...] = ()
+    facts: AllocationFacts = AllocationFacts()
+
+    @property
+    def healthy_count(self) -> int:
+        return sum(device.cause is None for device in self.devices)

@@ -1,0 +1,95 @@
+"""The daemon's state as others may see it: one frozen value, replaced after every turn of the event loop.
+
+``/readyz``, ``/metrics`` and the command line read it and nothing else. Times are wall-clock seconds.
+"""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+from nvdp.model.listing import Strategy
+from nvdp.model.reasons import Cause
+
+
+class DriverState(enum.Enum):
+    """Whether NVML as a whole is usable. STARTING is the time before the first answer."""
+
+    STARTING = "Starting"
+    READY = "Ready"
+    MISSING = "Missing"
+    MISMATCH = "Mismatch"
+    LOST = "Lost"
+
+
+class DriverStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """``text`` is what to tell a person while the state is not READY."""
+
+    state: DriverState = DriverState.STARTING
+    version: str = ""
+    cuda_version: str = ""
+    text: str = ""
+
+
+class ConfigStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """``valid`` is false while the newest file is refused or missing; ``hash`` is of the configuration in force.
+
+    ``hash`` is ``sha256:`` and 12 hex digits, empty while no configuration was ever good.
+    """
+
+    valid: bool = False
+    hash: str = ""
+    source: str = ""
+    applied_at: float | None = None
+    refused: str | None = None
+
+
+class ResourceStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One resource. ``planned`` is what configuration and inventory call for, without IDs that are only leaving.
+
+    ``healthy`` and ``unhealthy`` count the list last given out; ``registered`` means registered and streaming, with the
+    first list taken by the kubelet; ``missing`` says what it waits for while it is not.
+    """
+
+    name: str
+    planned: int
+    healthy: int
+    unhealthy: int
+    registered: bool
+    streams: int
+    strategy: Strategy
+    replicas: int
+    missing: str | None = None
+
+
+class DeviceStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One GPU that was seen. ``withheld`` is why it is not on offer at all (empty: it is)."""
+
+    uuid: str
+    index: int
+    pci: str
+    product: str
+    mig: str
+    memory_bytes: int | None
+    healthy: bool
+    cause: Cause | None
+    text: str
+    changed_at: float
+    withheld: str = ""
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything at once. ``reason`` is one word of ``model.reasons`` or empty when ready."""
+
+    ready: bool = False
+    reason: str = "Starting"
+    config: ConfigStatus = ConfigStatus()
+    driver: DriverStatus = DriverStatus()
+    resources: tuple[ResourceStatus, ...] = ()
+    devices: tuple[DeviceStatus, ...] = ()
+    unmatched_references: int = 0
+    podresources_up: bool = False
+    scanned_at: float | None = None
+    nvml_children_abandoned: int = 0
+    queue_length: int = 0

@@ -1,0 +1,109 @@
+"""What can happen, as values on the supervisor's one queue.
+
+Posted from any thread (``queue.SimpleQueue.put``), read by the main thread only. Times named ``at`` are monotonic
+seconds, those named ``wall`` are seconds since the epoch.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+import msgspec
+
+from nvdp.config.schema import Config
+from nvdp.host.sockets import SocketIdentity
+from nvdp.model.health import Ailment
+from nvdp.model.held import Held
+from nvdp.model.inventory import Inventory
+from nvdp.model.status import DriverStatus
+
+
+class ConfigRead(msgspec.Struct, frozen=True, kw_only=True):
+    """The configuration was read: ``config`` if it is whole and valid, else ``problems`` (full lines, first one first).
+
+    ``missing`` is true if there is no file. ``at`` is when the change was seen.
+    """
+
+    source: str
+    config: Config | None = None
+    problems: tuple[str, ...] = ()
+    missing: bool = False
+    at: float
+
+
+class GpusScanned(msgspec.Struct, frozen=True, kw_only=True):
+    """What services/gpus knows now: the merged inventory (None before the first answer) and who is ailing, by UUID.
+
+    GPUs that vanished stay in the inventory, with an ailment, for ``devices.removeAfter``.
+    """
+
+    driver: DriverStatus
+    inventory: Inventory | None
+    ailments: Mapping[str, Ailment]
+    children_abandoned: int = 0
+    at: float
+    wall: float
+
+
+class HeldRead(msgspec.Struct, frozen=True, kw_only=True):
+    """A new answer about holders, also when nothing changed: its age is what withdrawals wait for."""
+
+    held: Held
+
+
+class SocketDirectoryChanged(msgspec.Struct, frozen=True, kw_only=True):
+    """Something in the device-plugin directory changed. ``kubelet`` is its socket's identity, None if there is none."""
+
+    kubelet: SocketIdentity | None
+    at: float
+
+
+class ResourceReport(msgspec.Struct, frozen=True, kw_only=True):
+    """An actor's state changed: it registered, a stream opened or ended, a list was taken, a try failed."""
+
+    resource: str
+    registered: bool
+    streams: int
+    taken_version: int
+    missing: str | None = None
+    stopped: bool = False
+
+
+class AllocateAnswered(msgspec.Struct, frozen=True, kw_only=True):
+    """An Allocate of this resource was answered: held counts are about to change."""
+
+    resource: str
+
+
+class SignalReceived(msgspec.Struct, frozen=True, kw_only=True):
+    number: int
+
+
+class ServiceCrashed(msgspec.Struct, frozen=True, kw_only=True):
+    """A named thread died of an exception that nobody expected."""
+
+    thread: str
+    error: str
+    trace: str
+
+
+class Ping(msgspec.Struct, frozen=True, kw_only=True):
+    """Asks whether the event loop turns: it sets the event."""
+
+    answered: threading.Event
+
+
+Event: TypeAlias = (
+    ConfigRead
+    | GpusScanned
+    | HeldRead
+    | SocketDirectoryChanged
+    | ResourceReport
+    | AllocateAnswered
+    | SignalReceived
+    | ServiceCrashed
+    | Ping
+)
+Post: TypeAlias = Callable[[Event], None]
