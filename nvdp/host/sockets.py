@@ -24,7 +24,7 @@ class SocketIdentity(msgspec.Struct, frozen=True):
 def find_socket_identity(path: Path) -> SocketIdentity | None:
     """The identity of the socket at ``path``; None if there is none, or if it is not a socket."""
     try:
-        found = os.stat(path)  # noqa: PTH116: Path.stat is the same call with more frames
+        found = os.stat(path)  # noqa: PTH116 - polled every second; Path adds frames
     except OSError:
         return None
     if not stat.S_ISSOCK(found.st_mode):
