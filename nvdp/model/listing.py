@@ -103,3 +103,10 @@ class ResourceList(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def healthy_count(self) -> int:
         return sum(device.cause is None for device in self.devices)
+
+
+class AllocateTrace(msgspec.Struct, frozen=True):
+    """Allocate calls that name one ID: how many are being answered, and when the last was (monotonic seconds)."""
+
+    in_flight: int = 0
+    answered_at: float | None = None
