@@ -1,6 +1,60 @@
 # nvdp: everything a fresh machine needs is Python 3.11+ (with venv), make and git.
-PY := .venv/bin/python
+# Targets set up what they need in .venv by themselves, from the lock files in .ci.
 
-.PHONY: setup proto
-setup:
-	@true
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup setup-runtime demo test check lint types layers bench campaign lock proto image clean
+MAKEFLAGS += --no-print-directory
+
+BIN := .venv/bin
+LOCK := $(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-header --annotation-style=line \
+	--no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options $(if $(UPGRADE),--upgrade)
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+setup: ## make .venv with everything that tests and development need
+	@.ci/setup dev
+
+setup-runtime:
+	@.ci/setup runtime
+
+demo: setup-runtime ## the main job on a simulated node: no GPU, no cluster
+	@$(BIN)/nvdp simulate
+
+check: lint types layers test ## all that must pass: lint, types, layers, tests
+
+lint: setup ## style and format
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+types: setup ## strict types
+	@$(BIN)/mypy nvdp
+
+layers: setup ## imports point downward only
+	@$(BIN)/lint-imports
+
+test: setup ## the tests, on two processes
+	@$(BIN)/pytest -n 2 --dist worksteal
+
+bench: setup ## measure start, restart, edit, allocation, memory; a table and JSON
+	@$(BIN)/python -m tests.bench
+
+campaign: setup ## the slow campaigns in full
+	@NVDP_CAMPAIGN=full $(BIN)/pytest -m campaign --timeout 3600
+
+lock: setup ## renew the lock files from pyproject.toml (UPGRADE=1: newest versions)
+	@$(LOCK) -o .ci/runtime.lock pyproject.toml
+	@$(LOCK) -o .ci/build.lock --only-build-deps --build-deps-for wheel pyproject.toml
+	@$(LOCK) -o .ci/dev.lock -c .ci/runtime.lock -c .ci/build.lock --extra dev pyproject.toml
+
+proto: setup ## generate nvdp/kubelet/proto from api/*.proto
+	@$(BIN)/python .ci/generate_proto.py
+
+image: ## build the container image nvdp:VERSION
+	@engine=$$(command -v docker || command -v podman) || { \
+		echo "image: neither docker nor podman is installed; install one of them" >&2; exit 1; }; \
+	"$$engine" build --tag "nvdp:$$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)" .
+
+clean: ## remove .venv and everything generated
+	@rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
