@@ -1,0 +1,127 @@
+"""Which of the free devices a container should get: the answer to GetPreferredAllocation.
+
+A pure function of the request, of the list last sent and of what pods hold beyond it. Whole GPUs come in list order;
+replicas as ``allocation.sharedPolicy`` says.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from nvdp.model.listing import ResourceList, SharedPolicy, Strategy
+
+
+@dataclass(slots=True)
+class _Gpu:
+    """One GPU while a request is answered. ``candidates`` are its free IDs, from the lowest replica number up.
+
+    ``held`` counts the IDs in use besides this request, ``held_elsewhere`` those of them that are not Healthy here;
+    ``picked`` counts this request's own, those that must be included among them.
+    """
+
+    order: int
+    candidates: list[str]
+    held: int
+    held_elsewhere: int
+    picked: int = 0
+    taken: int = 0
+
+    def take(self) -> str:
+        taken = self.candidates[self.taken]
+        self.taken += 1
+        self.picked += 1
+        return taken
+
+    @property
+    def free(self) -> int:
+        return len(self.candidates) - self.taken
+
+
+_Rank: TypeAlias = tuple[int, int, int]
+
+
+def _rank_distributed(gpu: _Gpu) -> _Rank:
+    return gpu.held + gpu.picked, gpu.picked, gpu.order
+
+
+def _rank_packed(gpu: _Gpu) -> _Rank:
+    return -gpu.held - gpu.picked, gpu.picked, gpu.order
+
+
+def _rank_spread(gpu: _Gpu) -> _Rank:
+    # A container that asks for several gets several GPUs; among those the one with the most free shares comes first.
+    return gpu.picked, gpu.held_elsewhere - gpu.free, gpu.order
+
+
+def _rank_whole(gpu: _Gpu) -> _Rank:
+    return gpu.order, 0, 0
+
+
+_RANK_OF_POLICY: Mapping[SharedPolicy, Callable[[_Gpu], _Rank]] = {
+    SharedPolicy.DISTRIBUTED: _rank_distributed,
+    SharedPolicy.PACKED: _rank_packed,
+    SharedPolicy.SPREAD: _rank_spread,
+}
+
+
+def choose_preferred(
+    listed: ResourceList,
+    *,
+    held_elsewhere: Mapping[str, int],
+    available: Sequence[str],
+    must_include: Sequence[str],
+    size: int,
+) -> tuple[str, ...]:
+    """``size`` different IDs of ``available``, ``must_include`` among them (first); empty if that cannot be had.
+
+    A GPU is in use by its Healthy IDs that are not ``available``, and by ``held_elsewhere`` (GPU UUID to number of IDs
+    that pods hold and that are Unhealthy here or belong to another resource). Ties go to the GPU picked least in this
+    call, then to the first of the list; within a GPU to the lowest replica number. IDs that the list calls Unhealthy
+    are only given if they must be. The order of ``available`` and ``must_include`` does not matter.
+
+    Impossible requests get an empty answer, with which the kubelet chooses by itself: an error would reject the pod
+    (kubelet contract A.7, requirement 38).
+    """
+    free = set(available)
+    required = set(must_include)
+    possible = size > 0 and required <= free and len(required) <= size <= len(free)
+    if not possible or not listed.by_id.keys() >= free:
+        return ()
+
+    picks = sorted(required, key=lambda text: (len(text), text))
+    gpus = _weigh(listed, held_elsewhere=held_elsewhere, free=free, required=required)
+    if size - len(picks) > sum(gpu.free for gpu in gpus):
+        return ()
+
+    rank = _rank_whole if listed.facts.strategy is Strategy.NONE else _RANK_OF_POLICY[listed.facts.shared_policy]
+    queue = [(rank(gpu), gpu) for gpu in gpus if gpu.free]
+    heapq.heapify(queue)
+    while len(picks) < size:
+        _, best = queue[0]
+        picks.append(best.take())
+        if best.free:
+            heapq.heapreplace(queue, (rank(best), best))
+        else:
+            heapq.heappop(queue)
+    return tuple(picks)
+
+
+def _weigh(
+    listed: ResourceList, *, held_elsewhere: Mapping[str, int], free: set[str], required: set[str]
+) -> list[_Gpu]:
+    gpus = {}
+    for order, (uuid, healthy) in enumerate(listed.healthy_by_gpu.items()):
+        available = [text for text in healthy if text in free]
+        elsewhere = held_elsewhere.get(uuid, 0)
+        gpus[uuid] = _Gpu(
+            order=order,
+            candidates=[text for text in available if text not in required] if required else available,
+            held=len(healthy) - len(available) + elsewhere,
+            held_elsewhere=elsewhere,
+        )
+    for text in required:
+        gpus[listed.by_id[text].gpu_uuid].picked += 1
+    return list(gpus.values())
