@@ -21,11 +21,10 @@ _MAX_NAMED = 3  # IDs in an error text: enough to search for, short enough for a
 
 
 class Mount(msgspec.Struct, frozen=True, kw_only=True):
-    """A bind mount for a container."""
+    """A bind mount for a container; never read-only, as NVIDIA's."""
 
     container_path: str
     host_path: str
-    read_only: bool = False
 
 
 class ContainerAllocation(msgspec.Struct, frozen=True, kw_only=True):
