@@ -3,6 +3,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
+.NOTPARALLEL:
 .PHONY: help setup setup-runtime demo test check lint types layers bench campaign lock proto image clean
 MAKEFLAGS += --no-print-directory
 

@@ -1,4 +1,3 @@
-# ruff: noqa: INP001 - a script, not part of a package
 """Generates nvdp/kubelet/proto from api/*.proto; `make proto` runs it and a test compares its output with the tree.
 
 Messages and their types only: calls are described in nvdp/kubelet/protocol.py, which mypy can check.

@@ -131,13 +131,16 @@ def say(text: str) -> None:
 @contextlib.contextmanager
 def one_at_a_time() -> Iterator[None]:
     """Two ``make`` runs of one checkout must not build one environment at once: the second waits, then has it."""
-    with (ROOT / ".ci" / "setup.lock").open("w") as file:
+    directory = os.open(ROOT / ".ci", os.O_RDONLY)
+    try:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             say("another setup is at work here; waiting for it")
-            fcntl.flock(file, fcntl.LOCK_EX)
+            fcntl.flock(directory, fcntl.LOCK_EX)
         yield
+    finally:
+        os.close(directory)
 
 
 if __name__ == "__main__":
