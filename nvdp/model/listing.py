@@ -105,7 +105,7 @@ class ResourceList(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     devices: tuple[ListedDevice, ...] = ()
     facts: AllocationFacts = AllocationFacts()
 
-    @property
+    @cached_property
     def healthy_count(self) -> int:
         return sum(device.cause is None for device in self.devices)
 
