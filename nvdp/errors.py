@@ -6,6 +6,16 @@ no other exception is expected. The text of each is one line for a person: what 
 
 from __future__ import annotations
 
+import msgspec
+
+_QUOTE_LIMIT = 80  # characters of somebody's text that an error repeats
+
+
+def quote(text: str) -> str:
+    """Somebody's text as an error repeats it: in quotes, on one line, its middle left out where it is long."""
+    shown = text if len(text) <= _QUOTE_LIMIT else f"{text[: _QUOTE_LIMIT // 2]}…{text[-_QUOTE_LIMIT // 4 :]}"
+    return '"' + "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in shown) + '"'
+
 
 class NvdpError(Exception):
     """Base of all expected errors; anything else is a defect."""
@@ -13,6 +23,42 @@ class NvdpError(Exception):
 
 class UsageError(NvdpError):
     """A flag or an environment variable that does not parse. Exit code 2: it cannot change while the process runs."""
+
+
+class FormatError(NvdpError):
+    """A text that is not a value of its type. The message says what is wrong, without where the text stands."""
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing wrong, or doubtful, in a configuration. Lines and columns count from 1.
+
+    ``path`` is the dotted key concerned, ``syntax`` for a text that is no YAML, or empty for the file as a whole.
+    """
+
+    file: str
+    line: int
+    column: int
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        return self._render("")
+
+    def render_warning(self) -> str:
+        """The same line, marked as something that does not stop the configuration from being used."""
+        return self._render("warning: ")
+
+    def _render(self, mark: str) -> str:
+        path = f"{self.path}: " if self.path else ""
+        return f"{self.file}:{self.line}:{self.column}: {mark}{path}{self.message}"
+
+
+class ConfigError(NvdpError):
+    """A configuration that is not used. ``problems`` holds all that is wrong with it, first line first."""
+
+    def __init__(self, problems: tuple[Problem, ...]) -> None:
+        super().__init__("\n".join(map(str, problems)))
+        self.problems = problems
 
 
 class NvmlError(NvdpError):
