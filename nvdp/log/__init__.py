@@ -1,0 +1,114 @@
+"""The log: one call for each thing that happened, named by its reason (see ``model.reasons``).
+
+Text for a terminal, one JSON object a line otherwise, on stderr. Repeats of one warning are folded (``log.repeats``),
+values are bounded and cleaned (``log.render``).
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Literal, Protocol, TextIO
+
+from nvdp.log.process import describe_exception, silence_libraries, write_termination_message
+from nvdp.log.render import render_json, render_text
+from nvdp.log.repeats import Folded, Repeats
+from nvdp.model.reasons import Level, Reason
+
+__all__ = [
+    "LEVELS",
+    "Log",
+    "LogFormat",
+    "StreamLog",
+    "configure_log",
+    "describe_exception",
+    "silence_libraries",
+    "write_termination_message",
+]
+
+LogFormat = Literal["text", "json"]
+LEVELS = {level.name.lower(): level for level in Level}
+_RENDER = {"text": render_text, "json": render_json}
+_DEFECTS = frozenset({Reason.SERVICE_RESTARTED})  # their tracebacks are shown at any level
+
+
+class Log(Protocol):
+    """Writes one line for one thing that happened. Any thread; never raises, never blocks on anything but stderr."""
+
+    def __call__(self, reason: Reason, msg: str, /, *, level: Level | None = None, **fields: object) -> None:
+        """``msg`` is the sentence; ``fields`` are the log's own (``resource device index pci xid … error trace``).
+
+        ``level`` replaces the reason's own: the last line of a process that failed is an error. A ``trace`` is
+        written at debug level only, except for defects.
+        """
+        ...
+
+
+class StreamLog:
+    """The log on a stream of text. A line that cannot be written is lost: the log is never why something fails."""
+
+    def __init__(
+        self, *, render: Callable[..., str], level: Level, stream: TextIO, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._render = render
+        self._level = level
+        self._stream = stream
+        self._clock = clock
+        self._repeats = Repeats()
+        self._lock = threading.RLock()
+
+    def __call__(self, reason: Reason, msg: str, /, *, level: Level | None = None, **fields: object) -> None:
+        effective = reason.level if level is None else level
+        if effective < self._level:
+            return
+        if self._level > Level.DEBUG and reason not in _DEFECTS:
+            fields.pop("trace", None)
+        subject = str(fields.get("device") or fields.get("resource") or "")
+        with self._lock:
+            now = self._clock()
+            self._write_folded(now, self._repeats.take_due(now))
+            if effective == Level.WARNING:
+                if self._repeats.is_repeat(now, reason, msg, subject=subject, fields=fields):
+                    return
+            else:
+                self._write_folded(now, self._repeats.forget(subject))
+            self._write(now, effective, reason, msg, fields)
+
+    def flush(self) -> None:
+        """Write what is folded and not told yet. For the end of the process."""
+        with self._lock:
+            now = self._clock()
+            self._write_folded(now, self._repeats.forget(None))
+
+    def _write_folded(self, now: float, folded: list[Folded]) -> None:
+        for one in folded:
+            self._write(now, Level.WARNING, one.reason, one.describe(now), {**one.fields, "repeats": one.count})
+
+    def _write(self, now: float, level: Level, reason: Reason, msg: str, fields: dict[str, object]) -> None:
+        try:
+            line = self._render(now, level, reason.word, msg, fields)
+        except Exception as error:  # noqa: BLE001 - a value that breaks while it is looked at must not break its user
+            line = self._render(now, level, reason.word, msg, {"error": f"fields lost: {type(error).__name__}"})
+        try:
+            self._stream.write(line + "\n")
+            self._stream.flush()
+        except (OSError, ValueError):
+            pass  # stderr is closed or full, and there is no other place to say so
+
+
+def configure_log(
+    *,
+    format: LogFormat | None = None,  # noqa: A002 - the word of --log-format
+    level: str = "info",
+    stream: TextIO | None = None,
+    clock: Callable[[], float] = time.time,
+) -> StreamLog:
+    """The process's log. ``level`` is a word of ``LEVELS``, ``clock`` gives seconds since the epoch.
+
+    Without ``format`` it is text on a terminal and JSON elsewhere; without ``stream`` it is stderr.
+    """
+    target = sys.stderr if stream is None else stream
+    chosen = format or ("text" if target.isatty() else "json")
+    return StreamLog(render=_RENDER[chosen], level=LEVELS[level], stream=target, clock=clock)
