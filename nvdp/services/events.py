@@ -23,11 +23,13 @@ from nvdp.model.status import DriverStatus
 class ConfigRead(msgspec.Struct, frozen=True, kw_only=True):
     """The configuration was read: ``config`` if it is whole and valid, else ``problems`` (full lines, first one first).
 
-    ``missing`` is true if there is no file. ``at`` is when the change was seen.
+    ``text`` is what was read, to be remembered. ``missing`` is true if there is no file. ``at`` is when the change was
+    seen.
     """
 
     source: str
     config: Config | None = None
+    text: bytes = b""
     problems: tuple[str, ...] = ()
     missing: bool = False
     at: float
@@ -36,12 +38,14 @@ class ConfigRead(msgspec.Struct, frozen=True, kw_only=True):
 class GpusScanned(msgspec.Struct, frozen=True, kw_only=True):
     """What services/gpus knows now: the merged inventory (None before the first answer) and who is ailing, by UUID.
 
-    GPUs that vanished stay in the inventory, with an ailment, for ``devices.removeAfter``.
+    GPUs that vanished stay in the inventory, with an ailment, for ``devices.removeAfter``. ``control_nodes`` are the
+    driver's own device nodes that exist on this node, as container paths.
     """
 
     driver: DriverStatus
     inventory: Inventory | None
     ailments: Mapping[str, Ailment]
+    control_nodes: tuple[str, ...] = ()
     children_abandoned: int = 0
     at: float
     wall: float
