@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -30,6 +31,16 @@ def find_socket_identity(path: Path) -> SocketIdentity | None:
     if not stat.S_ISSOCK(found.st_mode):
         return None
     return SocketIdentity(found.st_dev, found.st_ino, found.st_ctime_ns)
+
+
+def socket_directory_fingerprint(directory: Path) -> Mapping[str, SocketIdentity]:
+    """All sockets of a directory by file name; empty if it is missing. Another value: a socket came, went or is new."""
+    try:
+        names = sorted(os.listdir(directory))  # noqa: PTH208 - every second; Path adds frames
+    except OSError:
+        return {}
+    found = {name: find_socket_identity(directory / name) for name in names}
+    return {name: identity for name, identity in found.items() if identity is not None}
 
 
 def check_socket_path(path: Path) -> None:
