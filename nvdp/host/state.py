@@ -1,0 +1,149 @@
+"""What must outlive the process: the state directory, one JSON file in it.
+
+A restart must neither lose a good configuration nor move a device between resources (invariants 9 and 10).
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from nvdp.errors import HostError
+from nvdp.host.files import load_text
+from nvdp.log import Log
+from nvdp.model.reasons import Reason
+
+VERSION: Final = 1
+_LIMIT_BYTES: Final = 8 * 2**20  # a configuration has at most 1 MiB, and JSON may need six bytes for one of its
+_NAME: Final = "state.json"
+_DAMAGED_NAME: Final = "state.json.damaged"
+_TEMPORARY_PREFIX: Final = "state.json."
+_TEMPORARY_SUFFIX: Final = ".tmp"
+_ABANDONED_S: Final = 60.0  # a temporary file this old belongs to nobody who is still writing it
+
+
+class AppliedConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """The last good configuration: the file as it was, the name it is known by, and its hash."""
+
+    text: str
+    source: str
+    hash: str
+
+
+class State(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that is kept. ``pins`` are the UUIDs behind references by index or count, by reference.
+
+    ``resources`` are the names that were advertised: what pods hold of them must stay listed.
+    """
+
+    config: AppliedConfig | None = None
+    pins: Mapping[str, str] = {}
+    resources: tuple[str, ...] = ()
+
+
+class _Versioned(msgspec.Struct, frozen=True):
+    version: int
+
+
+class _Document(msgspec.Struct, frozen=True):
+    version: int
+    state: State
+
+
+class StateDirectory:
+    """The state directory of this node. One thread at a time; several processes may overlap, the last write counts."""
+
+    def __init__(self, path: Path, *, log: Log) -> None:
+        self._directory = path
+        self._path = path / _NAME
+        self._log = log
+        self._saved: State | None = None
+
+    def load_state(self) -> State:
+        """What was saved last, or an empty state.
+
+        A file that is damaged, too large, of a newer version or no regular file is ignored with ``StateDamaged`` and
+        kept aside as ``state.json.damaged``. Raises nothing. Blocks for the disk.
+        """
+        self._remove_abandoned()
+        try:
+            data = load_text(self._path, limit_bytes=_LIMIT_BYTES, follow_symlinks=False)
+            state = State() if data is None else _parse_state(data)
+        except (HostError, ValueError, RecursionError) as error:
+            why = str(error).removeprefix(f"{self._path}: ")
+            self._log(Reason.STATE_DAMAGED, f"{self._path}: ignored: {why}; {self._set_aside()}", error=why)
+            return State()
+        self._saved = state if data is not None else None
+        return state
+
+    def save_state(self, state: State) -> None:
+        """Replace what is saved, whole or not at all; nothing is written if it is saved already.
+
+        The directory is made, for root alone, if it is missing. Raises HostError if it cannot be written (full,
+        read-only, not a directory); the state before is then untouched, and another call tries again. Blocks for the
+        disk.
+        """
+        if state == self._saved:
+            return
+        try:
+            self._replace(msgspec.json.encode(_Document(VERSION, state)))
+        except OSError as error:
+            raise HostError(
+                f"{self._path}: cannot be written: {error.strerror}; until it can, a restart forgets the last configuration"
+            ) from error
+        self._saved = state
+
+    def _replace(self, data: bytes) -> None:
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor, temporary = tempfile.mkstemp(_TEMPORARY_SUFFIX, _TEMPORARY_PREFIX, self._directory)  # mode 0600
+        try:
+            with open(descriptor, "wb") as file:  # noqa: PTH123 - a descriptor, not a path
+                file.write(data)
+                file.flush()
+                os.fsync(descriptor)
+            os.replace(temporary, self._path)  # noqa: PTH105 - replaces a symbolic link itself, never its target
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+        self._sync_directory()
+
+    def _sync_directory(self) -> None:
+        descriptor = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _set_aside(self) -> str:
+        aside = self._directory / _DAMAGED_NAME
+        try:
+            self._path.replace(aside)
+        except OSError as error:
+            return f"it could not be kept aside: {error.strerror}"
+        return f"kept as {aside.name}"
+
+    def _remove_abandoned(self) -> None:
+        """Remove what a process left that died between writing and renaming."""
+        abandoned_before = time.time() - _ABANDONED_S
+        try:
+            for entry in self._directory.glob(f"{_TEMPORARY_PREFIX}*{_TEMPORARY_SUFFIX}"):
+                if entry.lstat().st_mtime < abandoned_before:
+                    entry.unlink()
+        except OSError:
+            return  # no directory yet, or one that saving will complain about
+
+
+def _parse_state(data: bytes) -> State:
+    """Raises ValueError, in words, for anything but a whole document of a version that we know."""
+    if len(data) > _LIMIT_BYTES:
+        raise ValueError(f"larger than {_LIMIT_BYTES // 2**20} MiB")
+    version = msgspec.json.decode(data, type=_Versioned).version
+    if version != VERSION:
+        raise ValueError(f"version {version}, and this program knows {VERSION}")
+    return msgspec.json.decode(data, type=_Document).state
