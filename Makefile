@@ -55,7 +55,8 @@ proto: setup ## generate nvdp/kubelet/proto from api/*.proto
 image: ## build the container image nvdp:VERSION
 	@engine=$$(command -v docker || command -v podman) || { \
 		echo "image: neither docker nor podman is installed; install one of them" >&2; exit 1; }; \
-	"$$engine" build --tag "nvdp:$$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)" .
+	"$$engine" build --tag "nvdp:$$(sed -n 's/^__version__ = "\(.*\)"/\1/p' nvdp/__init__.py)" \
+		--build-arg "REVISION=$$(git rev-parse --short=7 HEAD 2>/dev/null)" .
 
 clean: ## remove .venv and everything generated
 	@rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
