@@ -1,0 +1,143 @@
+"""What is worth telling when one plan follows another: each change of state once, in a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
+
+import msgspec
+
+from nvdp.model.health import Ailment
+from nvdp.model.held import Holding
+from nvdp.model.inventory import Gpu, Inventory
+from nvdp.model.listing import ResourceList, Strategy
+from nvdp.model.reasons import Reason
+from nvdp.planning.plan import ModeChange, Plan
+
+_MAX_NAMED = 5  # devices or pods in one sentence
+
+
+class Announcement(msgspec.Struct, frozen=True):
+    """One log line: its reason, its sentence and its fields."""
+
+    reason: Reason
+    text: str
+    fields: Mapping[str, object] = {}
+
+
+Ailments: TypeAlias = Mapping[str, Ailment]
+
+
+def announce_plan(before: Plan | None, after: Plan, inventory: Inventory) -> tuple[Announcement, ...]:
+    """Mode changes that begin to wait or are through, entries withheld, and shared resources that are new."""
+    found: list[Announcement] = []
+    waited = {_key(change): change for change in before.changes} if before is not None else {}
+    waits = {_key(change): change for change in after.changes}
+    found += [_waiting(change) for key, change in waits.items() if change.holder and waited.get(key) != change]
+    found += [_changed(change) for key, change in waited.items() if key not in waits]
+
+    withheld_before = before.withheld if before is not None else {}
+    fresh = {uuid: held for uuid, held in after.withheld.items() if withheld_before.get(uuid) != held}
+    for text in dict.fromkeys((held.path, held.text) for held in fresh.values()):
+        uuids = [uuid for uuid, held in fresh.items() if (held.path, held.text) == text]
+        path, why = text
+        found.append(
+            Announcement(
+                Reason.ENTRY_WITHHELD, f"{path}: {why}; not on offer: {_some(uuids)}", {"path": path, "devices": uuids}
+            )
+        )
+    shared_before = {} if before is None else before.lists
+    for resource, listed in after.lists.items():
+        facts = listed.facts
+        known = shared_before.get(resource)
+        if facts.strategy is Strategy.TIME_SLICING and (
+            known is None or known.facts.strategy is not facts.strategy or known.facts.replicas != facts.replicas
+        ):
+            found.append(_unisolated(resource, listed, inventory))
+    return tuple(found)
+
+
+def announce_health(
+    before: Ailments,
+    after: Ailments,
+    *,
+    gpus: Mapping[str, Gpu],
+    plan: Plan | None,
+    holders: Iterable[Holding],
+    wall: float,
+) -> tuple[Announcement, ...]:
+    """Devices that turned Unhealthy, with the pods concerned, and devices that are Healthy again."""
+    found = []
+    pods: dict[str, set[str]] = {}
+    for holding in holders:
+        pods.setdefault(holding.device_id.partition("::")[0], set()).add(holding.holder)
+    for uuid, ailment in after.items():
+        if uuid in before and before[uuid].cause is ailment.cause:
+            continue
+        users = sorted(pods.get(uuid, ()))
+        offered = _offered(plan, uuid)
+        text = f"{_name(uuid, gpus.get(uuid))}: {ailment.text}"
+        text += f"; {sum(offered.values())} devices of {', '.join(offered)} withdrawn" if offered else ""
+        text += f"; used by {_some(users)}" if users else ""
+        fields = {"device": uuid, "cause": ailment.cause.value, "pods": users, **_place(gpus.get(uuid))}
+        found.append(Announcement(Reason.DEVICE_UNHEALTHY, text, fields))
+    for uuid, ailment in before.items():
+        if uuid not in after and uuid in gpus:
+            text = f"{_name(uuid, gpus[uuid])}: was Unhealthy for {max(0.0, wall - ailment.since):.0f}s"
+            text += f" ({ailment.cause.value})"
+            fields = {"device": uuid, "cause": ailment.cause.value, **_place(gpus[uuid])}
+            found.append(Announcement(Reason.DEVICE_RECOVERED, text, fields))
+    return tuple(found)
+
+
+def describe_changes(before: Mapping[str, ResourceList], after: Mapping[str, ResourceList]) -> str:
+    """What changed for each resource: ``nvidia.com/gpu: 32 → 80``, in devices that are not just leaving."""
+    counts = []
+    for resource in sorted(before.keys() | after.keys()):
+        old = before[resource].healthy_count if resource in before else 0
+        new = after[resource].healthy_count if resource in after else 0
+        if old != new:
+            counts.append(f"{resource}: {old} → {new}")
+    return ", ".join(counts) or "no change of devices"
+
+
+def _key(change: ModeChange) -> tuple[str, object, object]:
+    return change.gpu_uuid, change.before, change.after
+
+
+def _waiting(change: ModeChange) -> Announcement:
+    text = f"{change.gpu_uuid}: {change.before} → {change.after} waits for {change.holder}"
+    return Announcement(Reason.MODE_CHANGE_WAITING, text, {"device": change.gpu_uuid, "pod": change.holder})
+
+
+def _changed(change: ModeChange) -> Announcement:
+    text = f"{change.gpu_uuid}: {change.before} → {change.after}"
+    return Announcement(Reason.MODE_CHANGED, text, {"device": change.gpu_uuid})
+
+
+def _unisolated(resource: str, listed: ResourceList, inventory: Inventory) -> Announcement:
+    uuids = {gpu.uuid for gpu in listed.facts.gpus}
+    sizes = {gpu.memory_bytes for gpu in inventory.gpus if gpu.uuid in uuids and gpu.memory_bytes}
+    size = f"the {min(sizes) / 2**30:.0f} GiB of one GPU" if len(sizes) == 1 else "the memory of one GPU"
+    text = f"{resource}: {listed.facts.replicas} containers share {size}; no memory limit is enforced"
+    return Announcement(Reason.SHARING_UNISOLATED, text, {"resource": resource})
+
+
+def _offered(plan: Plan | None, uuid: str) -> dict[str, int]:
+    if plan is None:
+        return {}
+    counts = {name: sum(device.gpu_uuid == uuid for device in listed.devices) for name, listed in plan.lists.items()}
+    return {name: count for name, count in counts.items() if count}
+
+
+def _name(uuid: str, gpu: Gpu | None) -> str:
+    return uuid if gpu is None else f"{uuid} (index {gpu.index}{f', {gpu.pci}' if gpu.pci else ''})"
+
+
+def _place(gpu: Gpu | None) -> dict[str, object]:
+    return {} if gpu is None else {"index": gpu.index, "pci": gpu.pci or ""}
+
+
+def _some(names: list[str]) -> str:
+    rest = len(names) - _MAX_NAMED
+    return ", ".join(names[:_MAX_NAMED]) + (f" and {rest} more" if rest > 0 else "")

@@ -1,0 +1,109 @@
+"""What the kubelet was given, and since when it knows: the memory on which withdrawals and mode changes rest.
+
+Frozen values with the time passed in. ``Given`` is made anew for each list that is given out (``give``) and whenever
+the kubelet has taken one (``note_taken``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from nvdp.model.held import Held, Holding
+from nvdp.model.listing import AllocateTrace, ListedDevice, ResourceList
+from nvdp.model.reasons import Cause
+from nvdp.model.replica import parse_replica_id
+
+OUR_DOMAIN = "nvidia.com/"
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """Since when one ID is not on offer.
+
+    ``version`` is the version of the list that said so first, ``refused_at`` when it was given out: from then on
+    Allocate refuses the ID. ``known_at`` is when every open stream had taken it: from then on the kubelet knows.
+    """
+
+    version: int
+    refused_at: float
+    known_at: float | None = None
+
+
+class Given(msgspec.Struct, frozen=True, kw_only=True):
+    """What one resource was last given out: the list, its version, and the refusals of its Unhealthy IDs."""
+
+    listed: ResourceList
+    version: int = 0
+    taken_version: int = 0
+    refusals: Mapping[str, Refusal] = {}
+    allocations: Mapping[str, AllocateTrace] = {}
+
+
+def give(before: Given | None, listed: ResourceList, *, version: int, now: float) -> Given:
+    """The record of ``listed``, given out now as ``version``. An ID that was Unhealthy before keeps its refusal."""
+    refusals = {}
+    known = before.refusals if before is not None else {}
+    for device in listed.devices:
+        if device.cause is not None:
+            refusals[device.id] = known.get(device.id) or Refusal(version, now)
+    return Given(
+        listed=listed,
+        version=version,
+        taken_version=before.taken_version if before is not None else 0,
+        refusals=refusals,
+        allocations=before.allocations if before is not None else {},
+    )
+
+
+def note_taken(given: Given, *, version: int, now: float) -> Given:
+    """The record once every open stream has taken ``version`` (or when no stream is open: nobody offers the IDs)."""
+    if all(refusal.known_at is not None or refusal.version > version for refusal in given.refusals.values()):
+        return given if given.taken_version == version else msgspec.structs.replace(given, taken_version=version)
+    refusals = {
+        device_id: Refusal(refusal.version, refusal.refused_at, now)
+        if refusal.known_at is None and refusal.version <= version
+        else refusal
+        for device_id, refusal in given.refusals.items()
+    }
+    return msgspec.structs.replace(given, refusals=refusals, taken_version=version)
+
+
+def restore(held: Held, *, names: frozenset[str], now: float) -> dict[str, Given]:
+    """What the kubelet must have been given by a predecessor: the IDs of ours that pods hold, all Unhealthy.
+
+    The predecessor is gone and so are its streams: nothing is on offer, and what was never seen counts from now.
+    """
+    given: dict[str, Given] = {}
+    for resource, held_ids in our_holdings(held, names=names).items():
+        devices = tuple(
+            ListedDevice(id=device_id, gpu_uuid=_uuid(device_id), cause=Cause.WITHDRAWING)
+            for device_id in sorted(held_ids, key=_order)
+        )
+        refusals = {device.id: Refusal(0, now, now) for device in devices}
+        given[resource] = Given(listed=ResourceList(resource=resource, devices=devices), refusals=refusals)
+    return given
+
+
+def our_holdings(held: Held, *, names: frozenset[str]) -> dict[str, dict[str, Holding]]:
+    """Holdings of devices that can only be ours, by resource and ID.
+
+    Ours are IDs in our format under ``nvidia.com/`` or under a resource that we advertise or once did (``names``).
+    """
+    found: dict[str, dict[str, Holding]] = {}
+    for holding in held.holdings:
+        if not (holding.resource.startswith(OUR_DOMAIN) or holding.resource in names):
+            continue
+        if parse_replica_id(holding.device_id) is not None:
+            found.setdefault(holding.resource, {})[holding.device_id] = holding
+    return found
+
+
+def _uuid(device_id: str) -> str:
+    parsed = parse_replica_id(device_id)
+    return parsed.device if parsed is not None else device_id
+
+
+def _order(device_id: str) -> tuple[str, int]:
+    parsed = parse_replica_id(device_id)
+    return (device_id, -1) if parsed is None else (parsed.device, -1 if parsed.number is None else parsed.number)

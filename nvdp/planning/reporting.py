@@ -1,0 +1,100 @@
+"""The daemon's state in the words of ``model.status``: built from what is in force, never asked back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from nvdp.model.health import Ailment
+from nvdp.model.inventory import Gpu, Inventory
+from nvdp.model.reasons import Reason
+from nvdp.model.status import ConfigStatus, DeviceStatus, DriverState, DriverStatus, ResourceStatus
+from nvdp.planning.assignment import order_gpus
+from nvdp.planning.plan import Plan
+
+
+class Serving(msgspec.Struct, frozen=True, kw_only=True):
+    """What the actor of one resource reported last."""
+
+    registered: bool = False
+    streams: int = 0
+    taken_version: int = 0
+    missing: str | None = None
+
+
+def build_resources(plan: Plan, serving: Mapping[str, Serving]) -> tuple[ResourceStatus, ...]:
+    """One entry for each resource that is given out, in order of name."""
+    found = []
+    for resource, listed in plan.lists.items():
+        report = serving.get(resource, Serving())
+        missing = None if report.registered else report.missing or "not registered yet"
+        found.append(
+            ResourceStatus(
+                name=resource,
+                planned=plan.planned.get(resource, 0),
+                healthy=listed.healthy_count,
+                unhealthy=len(listed.devices) - listed.healthy_count,
+                registered=report.registered,
+                streams=report.streams,
+                strategy=listed.facts.strategy,
+                replicas=listed.facts.replicas,
+                missing=missing,
+            )
+        )
+    return tuple(found)
+
+
+def build_devices(
+    inventory: Inventory, ailments: Mapping[str, Ailment], plan: Plan | None, changed_at: Mapping[str, float]
+) -> tuple[DeviceStatus, ...]:
+    """One entry for each GPU with an identity, in list order; ``changed_at`` is wall time by UUID."""
+    return tuple(_device(gpu, ailments.get(gpu.uuid), plan, changed_at) for gpu in order_gpus(inventory.gpus))
+
+
+def judge_ready(
+    *,
+    config: ConfigStatus,
+    driver: DriverStatus,
+    resources: tuple[ResourceStatus, ...],
+    planned: bool,
+    fail_on_init_error: bool,
+) -> tuple[bool, str]:
+    """Whether the node is as its configuration says, and if not, one word for why.
+
+    Ready means: a valid configuration is in force, the driver is usable (or the file does not ask for it), and every
+    resource of the plan is registered with its list taken by the kubelet (observability contract, section 5).
+    """
+    if not config.hash:
+        return False, Reason.CONFIG_MISSING.word if config.refused is None else Reason.CONFIG_REFUSED.word
+    if driver.state is not DriverState.READY:
+        words = {
+            DriverState.STARTING: Reason.STARTING.word,
+            DriverState.MISSING: Reason.DRIVER_MISSING.word,
+            DriverState.MISMATCH: Reason.DRIVER_MISMATCH.word,
+            DriverState.LOST: Reason.DRIVER_LOST.word,
+        }
+        if fail_on_init_error or driver.state is DriverState.STARTING:
+            return False, words[driver.state]
+    elif not planned:
+        return False, Reason.STARTING.word
+    if any(not resource.registered and resource.planned for resource in resources):
+        return False, "NotRegistered"
+    return True, ""
+
+
+def _device(gpu: Gpu, ailment: Ailment | None, plan: Plan | None, changed_at: Mapping[str, float]) -> DeviceStatus:
+    withheld = plan.withheld.get(gpu.uuid) if plan is not None else None
+    return DeviceStatus(
+        uuid=gpu.uuid,
+        index=gpu.index,
+        pci=gpu.pci or "",
+        product=gpu.product or "",
+        mig=gpu.mig.value if gpu.mig is not None else "",
+        memory_bytes=gpu.memory_bytes,
+        healthy=ailment is None,
+        cause=ailment.cause if ailment is not None else None,
+        text=ailment.text if ailment is not None else "",
+        changed_at=changed_at.get(gpu.uuid, 0.0),
+        withheld=withheld.reason if withheld is not None else "",
+    )

@@ -1,0 +1,68 @@
+"""Reads the configuration file whenever it changed, and posts what it says.
+
+The watch (host/watch.py) calls ``read`` on its own thread; parsing happens there, so that the supervisor's event loop
+gets values only. A file that cannot be read or is not valid is an event like any other.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from nvdp.config.load import parse_config
+from nvdp.config.options import Overrides
+from nvdp.config.schema import Config
+from nvdp.errors import ConfigError, HostError
+from nvdp.host.files import FileFingerprint, config_directories, config_fingerprint, config_settle_s, load_text
+from nvdp.host.watch import PathWatch
+from nvdp.services.events import ConfigRead, Post
+
+LIMIT_BYTES = 1024 * 1024
+
+
+class ConfigurationFile:
+    """The file at ``path``; with None there is none, and the configuration is what flags and environment say."""
+
+    def __init__(
+        self,
+        path: Path | None,
+        overrides: Overrides,
+        post: Post,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._path = path
+        self._overrides = overrides
+        self._post = post
+        self._clock = clock
+
+    def build_watch(self) -> PathWatch[FileFingerprint | None] | None:
+        """The watch that reads the file at each change, the first time at once; None if there is no file to follow."""
+        path = self._path
+        if path is None:
+            return None
+        return PathWatch(
+            fingerprint=lambda: config_fingerprint(path),
+            directories=lambda: config_directories(path),
+            on_change=lambda _fingerprint: self.read(),
+            settle_s=config_settle_s,
+        )
+
+    def read(self) -> None:
+        """Read, parse and post. Any thread; blocks as long as the disk does."""
+        at = self._clock()
+        source = str(self._path) if self._path is not None else "flags and environment"
+        try:
+            text = load_text(self._path, limit_bytes=LIMIT_BYTES) if self._path is not None else b""
+            if text is None:
+                problem = f"{source}: there is no such file; nvdp goes on by itself once it is there"
+                self._post(ConfigRead(source=source, problems=(problem,), missing=True, at=at))
+                return
+            config: Config = parse_config(text, name=source, overrides=self._overrides)
+        except HostError as error:
+            self._post(ConfigRead(source=source, problems=(str(error),), at=at))
+        except ConfigError as error:
+            self._post(ConfigRead(source=source, problems=tuple(str(problem) for problem in error.problems), at=at))
+        else:
+            self._post(ConfigRead(source=source, config=config, text=text, at=at))

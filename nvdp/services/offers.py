@@ -1,0 +1,223 @@
+"""All resources that are given out: one actor each, and the memory of what the kubelet was told through it.
+
+Belongs to the main thread; the actors do their work in their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+import msgspec
+
+from nvdp.host.sockets import SocketIdentity
+from nvdp.log import Log
+from nvdp.model.held import Held
+from nvdp.model.listing import AllocateTrace, ResourceList
+from nvdp.model.reasons import Reason
+from nvdp.planning.ledger import Given, give, note_taken, restore
+from nvdp.planning.reporting import Serving
+from nvdp.services.events import ResourceReport
+
+
+class Actor(Protocol):
+    """What the main thread asks of a resource's actor. No call blocks, but for ``join`` and ``probe``."""
+
+    @property
+    def thread_name(self) -> str: ...
+
+    def start(self) -> None: ...
+
+    def publish(self, listed: ResourceList) -> int:
+        """Give out a list; its version comes back at once, whoever takes it later."""
+        ...
+
+    def kubelet_changed(self, identity: SocketIdentity | None) -> None: ...
+
+    def look(self) -> None: ...
+
+    def set_held_elsewhere(self, counts: Mapping[str, int]) -> None: ...
+
+    def allocations(self) -> Mapping[str, AllocateTrace]: ...
+
+    def stop(self) -> None: ...
+
+    def join(self, timeout_s: float) -> bool: ...
+
+    def probe(self, timeout_s: float) -> bool: ...
+
+
+class OffersObserver(Protocol):
+    """Counts and times what becomes of the lists (metrics/)."""
+
+    def list_latency(self, cause: str, seconds: float) -> None: ...
+
+    def config_applied(self, seconds: float) -> None: ...
+
+    def kubelet_restarted(self) -> None: ...
+
+
+class _Sent(msgspec.Struct, frozen=True):
+    """A list on its way: the version, what caused it and when that was."""
+
+    version: int
+    cause: str
+    at: float
+
+
+class Offers:
+    """The actors by resource. ``make_actor`` builds one for a first list, not started."""
+
+    def __init__(
+        self,
+        make_actor: Callable[[ResourceList, SocketIdentity | None], Actor],
+        *,
+        observer: OffersObserver,
+        log: Log,
+        clock: Callable[[], float],
+    ) -> None:
+        self._make_actor = make_actor
+        self._observer = observer
+        self._log = log
+        self._clock = clock
+        self._sent: dict[str, _Sent] = {}
+        self._returning: set[str] = set()
+        self._kubelet_at = 0.0
+        self._kubelet_change = ""
+        self._actors: dict[str, Actor] = {}
+        self._stopping: list[Actor] = []
+        self._given: dict[str, Given] = {}
+        self._kubelet: SocketIdentity | None = None
+        self.serving: dict[str, Serving] = {}
+
+    @property
+    def given(self) -> Mapping[str, Given]:
+        """What each resource was given out, with the Allocate calls up to now: read after the last list went out."""
+        for resource, actor in self._actors.items():
+            self._given[resource] = msgspec.structs.replace(self._given[resource], allocations=actor.allocations())
+        return self._given
+
+    @property
+    def actors(self) -> Mapping[str, Actor]:
+        """A copy, for readers in other threads."""
+        return dict(self._actors)
+
+    def restore(self, held: Held, *, names: frozenset[str]) -> None:
+        """Remember what a predecessor must have given out: see ``planning.ledger.restore``."""
+        self._given.update(restore(held, names=names, now=self._clock()))
+
+    def carry_out(self, lists: Mapping[str, ResourceList], *, cause: str, at: float) -> bool:
+        """Make the actors equal to ``lists``: start, update, withdraw. True if anything changed, for ``cause`` at ``at``."""
+        changed = False
+        for resource, listed in lists.items():
+            actor = self._actors.get(resource)
+            if actor is None:
+                self._start(resource, listed)
+            elif self._given[resource].listed != listed:
+                self._record(resource, listed, version=actor.publish(listed))
+            else:
+                continue
+            changed = True
+            self._sent[resource] = _Sent(self._given[resource].version, cause, at)
+        for resource in [resource for resource in self._given if resource not in lists]:
+            changed = True
+            self._withdraw(resource)
+        return changed
+
+    def note(self, report: ResourceReport) -> None:
+        """Take in what an actor reported of the kubelet's side."""
+        if report.resource not in self._actors:
+            return
+        self.serving[report.resource] = Serving(
+            registered=report.registered,
+            streams=report.streams,
+            taken_version=report.taken_version,
+            missing=report.missing,
+        )
+        self._time(report)
+        given = self._given[report.resource]
+        # With no stream open nobody offers the IDs of the last list: it is as good as taken.
+        version = report.taken_version if report.streams else given.version
+        self._given[report.resource] = note_taken(given, version=version, now=self._clock())
+
+    def restart(self, thread: str) -> bool:
+        """Put a new actor in the place of the one whose thread died; False if it is the thread of none."""
+        for resource, actor in self._actors.items():
+            if actor.thread_name == thread:
+                actor.stop()
+                self._start(resource, self._given[resource].listed)
+                return True
+        return False
+
+    def kubelet_changed(self, identity: SocketIdentity | None, *, at: float) -> bool:
+        """Take in the identity of the kubelet's socket, seen ``at``; True if it came, went or is another one."""
+        before, self._kubelet = self._kubelet, identity
+        if identity == before:
+            return False
+        if identity is not None and self._actors:
+            self._observer.kubelet_restarted()
+            self._returning, self._kubelet_at = set(self._actors), at
+            self._kubelet_change = f"{before.inode} → {identity.inode}" if before is not None else f"{identity.inode}"
+        for actor in self._actors.values():
+            actor.kubelet_changed(identity)
+        return True
+
+    def set_held_elsewhere(self, counts: Mapping[str, Mapping[str, int]]) -> None:
+        """By resource and GPU: IDs that pods hold beyond what the kubelet's requests show."""
+        for resource, actor in self._actors.items():
+            actor.set_held_elsewhere(counts.get(resource, {}))
+
+    def look(self) -> None:
+        for actor in self._actors.values():
+            actor.look()
+
+    def stop(self, *, timeout_s: float) -> None:
+        """Stop all actors, in parallel; waits at most ``timeout_s``."""
+        actors = [*self._actors.values(), *self._stopping]
+        for actor in actors:
+            actor.stop()
+        deadline = self._clock() + timeout_s
+        for actor in actors:
+            actor.join(max(0.0, deadline - self._clock()))
+
+    def _withdraw(self, resource: str) -> None:
+        del self._given[resource]
+        for known in (self.serving, self._sent):
+            known.pop(resource, None)
+        self._returning.discard(resource)
+        if (actor := self._actors.pop(resource, None)) is not None:
+            actor.stop()
+            self._stopping.append(actor)
+
+    def _time(self, report: ResourceReport) -> None:
+        """Time lists that were taken, and resources that are back after a kubelet's restart."""
+        now = self._clock()
+        sent = self._sent.get(report.resource)
+        if sent is not None and report.streams and report.taken_version >= sent.version:
+            del self._sent[report.resource]
+            self._observer.list_latency(sent.cause, now - sent.at)
+            if sent.cause == "config" and all(other.cause != "config" for other in self._sent.values()):
+                self._observer.config_applied(now - sent.at)
+        if report.registered and report.resource in self._returning:
+            self._returning.discard(report.resource)
+            if not self._returning:
+                seconds = now - self._kubelet_at
+                text = (
+                    f"kubelet.sock is new (inode {self._kubelet_change}); "
+                    f"{len(self._actors)} resources registered again in {seconds:.3f}s"
+                )
+                self._log(Reason.KUBELET_RESTARTED, text, seconds=round(seconds, 3))
+
+    def _start(self, resource: str, listed: ResourceList) -> None:
+        actor = self._make_actor(listed, self._kubelet)
+        self._actors[resource] = actor
+        self.serving[resource] = Serving()
+        self._record(resource, listed, version=1)
+        actor.start()
+
+    def _record(self, resource: str, listed: ResourceList, *, version: int) -> None:
+        now = self._clock()
+        given = give(self._given.get(resource), listed, version=version, now=now)
+        if self.serving[resource].streams == 0:
+            given = note_taken(given, version=version, now=now)
+        self._given[resource] = given

@@ -1,0 +1,84 @@
+"""What outlives the process: kept in the state directory by a thread of its own, so that no disk holds up a turn.
+
+Only the newest state is written. A disk that is full or a directory that cannot be written is told once; nvdp goes on,
+and only a restart with a broken configuration would miss what was not kept.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+
+import msgspec
+
+from nvdp.errors import HostError
+from nvdp.host.state import State
+from nvdp.log import Log
+from nvdp.model.reasons import Reason
+
+THREAD = "remember"
+
+
+class Memory:
+    """The state as it was found, changed by the main thread and saved by our own. ``save`` may raise HostError."""
+
+    def __init__(self, found: State, save: Callable[[State], None], *, log: Log) -> None:
+        self._state = found
+        self._save = save
+        self._log = log
+        self._changed = threading.Condition()
+        self._saved = found
+        self._failing = False
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Resources that were ever given out on this node."""
+        return frozenset(self._state.resources)
+
+    @property
+    def pins(self) -> Mapping[str, str]:
+        """UUIDs behind references by index, by path and index."""
+        return self._state.pins
+
+    def remember_names(self, names: Iterable[str]) -> None:
+        self._replace(resources=tuple(sorted(self.names.union(names))))
+
+    def remember_pins(self, pins: Mapping[str, str]) -> None:
+        self._replace(pins=dict(pins))
+
+    def remember_config(self, text: bytes, *, source: str, pins: Mapping[str, str]) -> None:
+        """The configuration in force, as it was read: what a restart with a broken file goes on with."""
+        self._replace(config_text=text.decode(), config_source=source, pins=dict(pins))
+
+    def start(self) -> None:
+        """Start the thread, or start it anew after a crash."""
+        threading.Thread(target=self._run, name=THREAD, daemon=True).start()
+
+    def flush(self, timeout_s: float) -> bool:
+        """Wait until the newest state is saved; False if it is not within the time."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._saved is self._state, timeout_s)
+
+    def _replace(self, **changes: object) -> None:
+        with self._changed:
+            state = msgspec.structs.replace(self._state, **changes)
+            if state != self._state:
+                self._state = state
+                self._changed.notify_all()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._saved is not self._state)
+                state = self._state
+            try:
+                self._save(state)
+                self._failing = False
+            except HostError as error:
+                if not self._failing:
+                    text = f"{error}; nvdp goes on, but a restart with a broken file would find no last good one"
+                    self._log(Reason.STATE_DAMAGED, text, error=str(error))
+                self._failing = True
+            with self._changed:
+                self._saved = state
+                self._changed.notify_all()

@@ -1,0 +1,333 @@
+"""The supervisor: takes events, plans once, and sends commands until every resource equals the plan.
+
+It runs on the main thread and owns all state. To learn what happens when something happens, find its event in
+``_take``; what follows from the new state is always the same turn: judge the configuration, plan, give out lists.
+"""
+
+from __future__ import annotations
+
+import queue
+import signal
+import time
+import traceback
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+import msgspec
+
+from nvdp.config.schema import Config
+from nvdp.log import Log
+from nvdp.model.held import Held, Source
+from nvdp.model.reasons import Reason
+from nvdp.model.status import DriverStatus, Status
+from nvdp.planning.announcing import Announcement, announce_health, announce_plan, describe_changes
+from nvdp.planning.holders import count_held_elsewhere
+from nvdp.planning.plan import Inputs, Plan, build_plan
+from nvdp.planning.reporting import build_devices, build_resources, judge_ready
+from nvdp.services.adoption import Adoption
+from nvdp.services.events import (
+    AllocateAnswered,
+    ConfigRead,
+    Event,
+    GpusScanned,
+    HeldRead,
+    Ping,
+    ResourceReport,
+    ServiceCrashed,
+    SignalReceived,
+    SocketDirectoryChanged,
+)
+from nvdp.services.offers import Offers
+
+_STOP_SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT})
+_ACTORS_STOP_S = 2.0
+_MAX_RESTART_DELAY_S = 30.0
+
+
+class Gpus(Protocol):
+    """The service that knows the GPUs (services/gpus.py)."""
+
+    def configure(self, *, rescan_interval_s: float, remove_after_s: float, call_timeout_s: float) -> None: ...
+
+
+class Holders(Protocol):
+    """The service that knows who holds what (services/held.py)."""
+
+    def ask(self) -> None: ...
+
+    def set_waiting(self, *, waiting: bool) -> None: ...
+
+
+class Memory(Protocol):
+    """What outlives the process (services/remembering.py): the names of the resources that were ever given out."""
+
+    @property
+    def names(self) -> frozenset[str]: ...
+
+    def remember_names(self, names: Iterable[str]) -> None: ...
+
+
+class Observer(Protocol):
+    """Counts what the supervisor sees (metrics/)."""
+
+    def device_health_changed(self, uuid: str, to: str) -> None: ...
+
+    def service_restarted(self, service: str) -> None: ...
+
+
+class Collaborators(msgspec.Struct, frozen=True, kw_only=True):
+    """Whom the supervisor sends commands to.
+
+    ``restart`` starts a service anew by the name of its thread, and is false for a name that it does not know;
+    ``look_now`` makes every service look at its source at once (SIGHUP).
+    """
+
+    adoption: Adoption
+    offers: Offers
+    gpus: Gpus
+    holders: Holders
+    memory: Memory
+    observer: Observer
+    log: Log
+    restart: Callable[[str], bool]
+    look_now: Callable[[], None]
+    publish_status: Callable[[Status], None]
+
+
+class Supervisor:
+    """Build it, then ``run`` it on the main thread; it returns the exit code after SIGTERM or SIGINT.
+
+    ``held`` is the first answer about holders, waited for at the start: what pods hold then is in the first lists.
+    """
+
+    def __init__(
+        self,
+        events: queue.SimpleQueue[Event],
+        collaborators: Collaborators,
+        *,
+        held: Held,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._events = events
+        self._with = collaborators
+        self._clock = clock
+        self._wall = wall
+        self._scan: GpusScanned | None = None
+        self._changed_at: dict[str, float] = {}
+        self._held = held
+        self._asked_at = float("-inf")
+        self._plan: Plan | None = None
+        self._plan_error = ""
+        self._restarts: dict[str, float] = {}
+        self._crashes: dict[str, int] = {}
+        self._cause, self._cause_at = "inventory", clock()
+        self._stale = False
+        self._stopping = False
+        collaborators.offers.restore(held, names=collaborators.memory.names)
+
+    def run(self) -> int:
+        """Turn until told to stop. Blocks; the exit code is 0."""
+        while not self._stopping:
+            for event in self._drain():
+                self._take(event)
+            self._restart_crashed()
+            if not self._stopping:
+                self._turn()
+                self._with.publish_status(self._build_status())
+        self._with.offers.stop(timeout_s=_ACTORS_STOP_S)
+        return 0
+
+    def _drain(self) -> list[Event]:
+        """All events there are; waits for the first one, at most until time alone may change something."""
+        due = list(self._restarts.values())
+        if self._plan is not None and self._plan.check_at is not None:
+            due.append(self._plan.check_at)
+        events: list[Event] = []
+        try:
+            events.append(self._events.get(timeout=max(0.0, min(due) - self._clock()) if due else None))
+            while True:
+                events.append(self._events.get_nowait())
+        except queue.Empty:
+            return events
+
+    def _take(self, event: Event) -> None:  # noqa: C901 - the table of what can happen
+        match event:
+            case ConfigRead():
+                if self._with.adoption.take(event):
+                    self._mark("config", event.at)
+            case GpusScanned():
+                self._take_scan(event)
+            case HeldRead():
+                changed = event.held.holdings != self._held.holdings
+                self._held = event.held
+                self._stale = self._stale or changed or self._waiting
+            case SocketDirectoryChanged():
+                self._take_directory(event)
+            case ResourceReport():
+                self._with.offers.note(event)
+                self._stale = self._stale or self._waiting
+            case AllocateAnswered():
+                self._stale = self._stale or self._waiting
+            case SignalReceived():
+                self._take_signal(event.number)
+            case ServiceCrashed():
+                self._take_crash(event)
+            case Ping():
+                event.answered.set()
+
+    @property
+    def _waiting(self) -> bool:
+        return self._plan is not None and self._plan.waiting
+
+    def _mark(self, cause: str, at: float) -> None:
+        self._stale, self._cause, self._cause_at = True, cause, at
+
+    def _take_scan(self, event: GpusScanned) -> None:
+        before, self._scan = self._scan, event
+        ailing = before.ailments if before is not None else {}
+        for uuid in ailing.keys() ^ event.ailments.keys():
+            self._changed_at[uuid] = event.wall
+            self._with.observer.device_health_changed(uuid, "unhealthy" if uuid in event.ailments else "healthy")
+        if event.inventory is None:
+            return
+        gpus = {gpu.uuid: gpu for gpu in event.inventory.gpus}
+        self._announce(
+            announce_health(
+                ailing, event.ailments, gpus=gpus, plan=self._plan, holders=self._held.holdings, wall=event.wall
+            )
+        )
+        if before is None or (before.inventory, before.control_nodes) != (event.inventory, event.control_nodes):
+            self._mark("inventory", event.at)
+            self._with.adoption.follow(event.inventory.gpus)
+        elif before.ailments != event.ailments:
+            self._mark("health", event.at)
+
+    def _take_directory(self, event: SocketDirectoryChanged) -> None:
+        if self._with.offers.kubelet_changed(event.kubelet, at=event.at):
+            self._with.holders.ask()
+        self._with.offers.look()
+
+    def _take_signal(self, number: int) -> None:
+        if number in _STOP_SIGNALS:
+            self._stopping = True
+        elif number == signal.SIGHUP:
+            self._with.look_now()
+            self._with.offers.look()
+
+    def _take_crash(self, event: ServiceCrashed) -> None:
+        crashes = self._crashes[event.thread] = self._crashes.get(event.thread, 0) + 1
+        delay_s = min(_MAX_RESTART_DELAY_S, 0.05 * 2**crashes)
+        self._restarts[event.thread] = self._clock() + delay_s
+        text = f"{event.thread}: {event.error}; started again in {delay_s:.1f}s"
+        self._with.log(Reason.SERVICE_RESTARTED, text, thread=event.thread, error=event.error, trace=event.trace)
+
+    def _restart_crashed(self) -> None:
+        for thread, at in list(self._restarts.items()):
+            if at <= self._clock():
+                del self._restarts[thread]
+                self._with.observer.service_restarted(thread)
+                if not (self._with.offers.restart(thread) or self._with.restart(thread)):
+                    self._with.log(Reason.SERVICE_RESTARTED, f"{thread}: no service of that name; it stays away")
+
+    def _turn(self) -> None:
+        """Judge a new configuration, then plan and give out until nothing more can be done at once."""
+        if self._scan is None or self._scan.inventory is None:
+            return
+        before = self._plan.lists if self._plan is not None else {}
+        applied = self._with.adoption.judge(self._scan.inventory)
+        if applied is not None:
+            self._stale = True
+            self._with.gpus.configure(
+                rescan_interval_s=applied.devices.rescan_interval.seconds,
+                remove_after_s=applied.devices.remove_after.seconds,
+                call_timeout_s=applied.health.call_timeout.seconds,
+            )
+        while self._with.adoption.config is not None and (self._stale or self._due):
+            self._stale = False
+            if not self._plan_once(self._with.adoption.config, self._scan):
+                break
+        if applied is not None:
+            after = self._plan.lists if self._plan is not None else {}
+            self._with.adoption.announce(applied, describe_changes(before, after))
+
+    @property
+    def _due(self) -> bool:
+        at = self._plan.check_at if self._plan is not None else None
+        return at is not None and at <= self._clock()
+
+    def _plan_once(self, config: Config, scan: GpusScanned) -> bool:
+        """Plan and give out. False if planning failed: then the previous plan stays, and is shown as such."""
+        assert scan.inventory is not None
+        offers, memory = self._with.offers, self._with.memory
+        try:
+            plan = build_plan(
+                Inputs(
+                    config=config,
+                    inventory=scan.inventory,
+                    ailments=scan.ailments,
+                    held=self._held,
+                    given=offers.given,
+                    names=memory.names,
+                    pins=self._with.adoption.pins,
+                    control_nodes=scan.control_nodes,
+                    now=self._clock(),
+                )
+            )
+        except Exception as error:  # noqa: BLE001 - a defect in planning must not take away what is given out
+            text = f"{type(error).__name__}: {error}"
+            if text != self._plan_error:
+                self._with.log(
+                    Reason.SERVICE_RESTARTED,
+                    f"planning failed, the previous plan stays: {text}",
+                    error=text,
+                    trace=traceback.format_exc(),
+                )
+            self._plan_error = text
+            self._plan = None if self._plan is None else msgspec.structs.replace(self._plan, check_at=None)
+            return False
+        self._plan_error = ""
+        before, self._plan = self._plan, plan
+        changed = offers.carry_out(plan.lists, cause=self._cause, at=self._cause_at)
+        if changed:
+            memory.remember_names(plan.lists)
+        self._announce(announce_plan(before, plan, scan.inventory))
+        self._with.holders.set_waiting(waiting=plan.waiting)
+        if plan.ask_since is not None and self._asked_at < plan.ask_since:
+            self._asked_at = self._clock()
+            self._with.holders.ask()
+        offers.set_held_elsewhere(count_held_elsewhere(plan.lists, self._held))
+        return True
+
+    def _announce(self, announcements: Iterable[Announcement]) -> None:
+        for announcement in announcements:
+            self._with.log(announcement.reason, announcement.text, **announcement.fields)
+
+    def _build_status(self) -> Status:
+        scan, config, plan = self._scan, self._with.adoption.config, self._plan
+        driver = scan.driver if scan is not None else DriverStatus()
+        resources = build_resources(plan, self._with.offers.serving) if plan is not None else ()
+        ready, reason = judge_ready(
+            config=self._with.adoption.status,
+            driver=driver,
+            resources=resources,
+            planned=plan is not None,
+            fail_on_init_error=config is None or config.flags.fail_on_init_error,
+        )
+        if self._plan_error:
+            ready, reason = False, Reason.SERVICE_RESTARTED.word
+        return Status(
+            ready=ready,
+            reason=reason,
+            config=self._with.adoption.status,
+            driver=driver,
+            resources=resources,
+            devices=build_devices(scan.inventory, scan.ailments, plan, self._changed_at)
+            if scan is not None and scan.inventory is not None
+            else (),
+            unmatched_references=len(self._with.adoption.unmatched),
+            podresources_up=self._held.source is Source.POD_RESOURCES,
+            scanned_at=scan.wall if scan is not None and scan.inventory is not None else None,
+            nvml_children_abandoned=scan.children_abandoned if scan is not None else 0,
+            queue_length=self._events.qsize(),
+        )
