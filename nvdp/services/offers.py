@@ -107,7 +107,7 @@ class Offers:
         self._given.update(restore(held, names=names, now=self._clock()))
 
     def carry_out(self, lists: Mapping[str, ResourceList], *, cause: str, at: float) -> bool:
-        """Make the actors equal to ``lists``: start, update, withdraw. True if anything changed, for ``cause`` at ``at``."""
+        """Make the actors equal to ``lists``: start, update, withdraw. True if any changed. ``cause`` was ``at``."""
         changed = False
         for resource, listed in lists.items():
             actor = self._actors.get(resource)
