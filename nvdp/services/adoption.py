@@ -11,6 +11,7 @@ from typing import Protocol
 
 from nvdp.config.schema import Config
 from nvdp.config.unbuilt import find_unbuilt
+from nvdp.host.state import AppliedConfig
 from nvdp.log import Log
 from nvdp.model.inventory import Gpu, Inventory
 from nvdp.model.reasons import Reason
@@ -26,9 +27,9 @@ class Memory(Protocol):
     @property
     def pins(self) -> Mapping[str, str]: ...
 
-    def remember_config(self, text: bytes, *, source: str, pins: Mapping[str, str]) -> None: ...
+    def remember_config(self, config: AppliedConfig, pins: Mapping[str, str], /) -> None: ...
 
-    def remember_pins(self, pins: Mapping[str, str]) -> None: ...
+    def remember_pins(self, pins: Mapping[str, str], /) -> None: ...
 
 
 class Adoption:
@@ -92,7 +93,8 @@ class Adoption:
         if candidate is not None and self._adopt(candidate, inventory):
             self._refused = None
             self._count_edit("applied")
-            self._memory.remember_config(self._text, source=candidate.name, pins=self.pins)
+            applied = AppliedConfig(text=self._text.decode(), source=candidate.name, hash=candidate.hash)
+            self._memory.remember_config(applied, self.pins)
             return candidate
         if self.config is None and self._refused is not None and self._last_good is not None:
             last_good, self._last_good = self._last_good, None

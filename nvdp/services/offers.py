@@ -11,9 +11,10 @@ from typing import Protocol
 import msgspec
 
 from nvdp.host.sockets import SocketIdentity
+from nvdp.kubelet.feed import Feed
 from nvdp.log import Log
 from nvdp.model.held import Held
-from nvdp.model.listing import AllocateTrace, ResourceList
+from nvdp.model.listing import ResourceList
 from nvdp.model.reasons import Reason
 from nvdp.planning.ledger import Given, give, note_taken, restore
 from nvdp.planning.reporting import Serving
@@ -21,30 +22,20 @@ from nvdp.services.events import ResourceReport
 
 
 class Actor(Protocol):
-    """What the main thread asks of a resource's actor. No call blocks, but for ``join`` and ``probe``."""
+    """What the main thread asks of a resource's actor (services/resource.py). Nothing blocks but ``join``."""
 
     @property
-    def thread_name(self) -> str: ...
+    def feed(self) -> Feed: ...
 
     def start(self) -> None: ...
-
-    def publish(self, listed: ResourceList) -> int:
-        """Give out a list; its version comes back at once, whoever takes it later."""
-        ...
 
     def kubelet_changed(self, identity: SocketIdentity | None) -> None: ...
 
     def look(self) -> None: ...
 
-    def set_held_elsewhere(self, counts: Mapping[str, int]) -> None: ...
-
-    def allocations(self) -> Mapping[str, AllocateTrace]: ...
-
-    def stop(self) -> None: ...
+    def stop(self, reason: str) -> None: ...
 
     def join(self, timeout_s: float) -> bool: ...
-
-    def probe(self, timeout_s: float) -> bool: ...
 
 
 class OffersObserver(Protocol):
@@ -70,7 +61,7 @@ class Offers:
 
     def __init__(
         self,
-        make_actor: Callable[[ResourceList, SocketIdentity | None], Actor],
+        make_actor: Callable[[ResourceList], Actor],
         *,
         observer: OffersObserver,
         log: Log,
@@ -94,7 +85,7 @@ class Offers:
     def given(self) -> Mapping[str, Given]:
         """What each resource was given out, with the Allocate calls up to now: read after the last list went out."""
         for resource, actor in self._actors.items():
-            self._given[resource] = msgspec.structs.replace(self._given[resource], allocations=actor.allocations())
+            self._given[resource] = msgspec.structs.replace(self._given[resource], allocations=actor.feed.allocations())
         return self._given
 
     @property
@@ -114,7 +105,7 @@ class Offers:
             if actor is None:
                 self._start(resource, listed)
             elif self._given[resource].listed != listed:
-                self._record(resource, listed, version=actor.publish(listed))
+                self._record(resource, listed, version=actor.feed.publish(listed))
             else:
                 continue
             changed = True
@@ -143,8 +134,8 @@ class Offers:
     def restart(self, thread: str) -> bool:
         """Put a new actor in the place of the one whose thread died; False if it is the thread of none."""
         for resource, actor in self._actors.items():
-            if actor.thread_name == thread:
-                actor.stop()
+            if thread == f"resource {resource}":
+                actor.stop("its thread died")
                 self._start(resource, self._given[resource].listed)
                 return True
         return False
@@ -165,7 +156,7 @@ class Offers:
     def set_held_elsewhere(self, counts: Mapping[str, Mapping[str, int]]) -> None:
         """By resource and GPU: IDs that pods hold beyond what the kubelet's requests show."""
         for resource, actor in self._actors.items():
-            actor.set_held_elsewhere(counts.get(resource, {}))
+            actor.feed.replace_held(counts.get(resource, {}))
 
     def look(self) -> None:
         for actor in self._actors.values():
@@ -175,7 +166,7 @@ class Offers:
         """Stop all actors, in parallel; waits at most ``timeout_s``."""
         actors = [*self._actors.values(), *self._stopping]
         for actor in actors:
-            actor.stop()
+            actor.stop("nvdp stops")
         deadline = self._clock() + timeout_s
         for actor in actors:
             actor.join(max(0.0, deadline - self._clock()))
@@ -186,7 +177,7 @@ class Offers:
             known.pop(resource, None)
         self._returning.discard(resource)
         if (actor := self._actors.pop(resource, None)) is not None:
-            actor.stop()
+            actor.stop("nothing is left of it")
             self._stopping.append(actor)
 
     def _time(self, report: ResourceReport) -> None:
@@ -209,10 +200,11 @@ class Offers:
                 self._log(Reason.KUBELET_RESTARTED, text, seconds=round(seconds, 3))
 
     def _start(self, resource: str, listed: ResourceList) -> None:
-        actor = self._make_actor(listed, self._kubelet)
+        actor = self._make_actor(listed)
         self._actors[resource] = actor
         self.serving[resource] = Serving()
         self._record(resource, listed, version=1)
+        actor.kubelet_changed(self._kubelet)
         actor.start()
 
     def _record(self, resource: str, listed: ResourceList, *, version: int) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 
 from nvdp.errors import HostError
-from nvdp.host.state import State
+from nvdp.host.state import AppliedConfig, State
 from nvdp.log import Log
 from nvdp.model.reasons import Reason
 
@@ -46,9 +46,9 @@ class Memory:
     def remember_pins(self, pins: Mapping[str, str]) -> None:
         self._replace(pins=dict(pins))
 
-    def remember_config(self, text: bytes, *, source: str, pins: Mapping[str, str]) -> None:
+    def remember_config(self, config: AppliedConfig, pins: Mapping[str, str]) -> None:
         """The configuration in force, as it was read: what a restart with a broken file goes on with."""
-        self._replace(config_text=text.decode(), config_source=source, pins=dict(pins))
+        self._replace(config=config, pins=dict(pins))
 
     def start(self) -> None:
         """Start the thread, or start it anew after a crash."""
