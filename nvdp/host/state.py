@@ -95,7 +95,7 @@ class StateDirectory:
             self._replace(msgspec.json.encode(_Document(VERSION, state)))
         except OSError as error:
             raise HostError(
-                f"{self._path}: cannot be written: {error.strerror}; until it can, a restart forgets the last configuration"
+                f"{self._path}: cannot be written: {error.strerror}; until it can, a restart forgets the configuration"
             ) from error
         self._saved = state
 

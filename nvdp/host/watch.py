@@ -81,7 +81,7 @@ class Inotify:
 
     @property
     def alive(self) -> bool:
-        return self._loop.is_alive()
+        return self._loop.is_alive() and self._loop.should_keep_running()
 
     def add(self, directory: Path) -> None:
         callback_id = next(self._ids)
@@ -150,10 +150,10 @@ class Watcher:
         """Start watching: the first look passes every fingerprint on. Does not block. Call it again after a crash."""
         while self._failed:
             self._failed.pop().forget()
+        self.check_now()
         if self._thread is None or not self._thread.is_alive():
             self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
             self._thread.start()
-        self.check_now()
 
     def check_now(self) -> None:
         """Look at everything now. Any thread; does not block."""
