@@ -9,8 +9,7 @@ import msgspec
 from nvdp.config.schema import Config, SharedResource
 from nvdp.model.inventory import Gpu
 from nvdp.model.listing import Strategy
-
-DEFAULT_RESOURCE = "nvidia.com/gpu"
+from nvdp.model.names import GPU_RESOURCE, ResourceName
 
 
 class Form(msgspec.Struct, frozen=True, order=True):
@@ -39,28 +38,25 @@ def order_gpus(gpus: Sequence[Gpu]) -> tuple[Gpu, ...]:
 
 def assign(config: Config, gpus: Sequence[Gpu], withheld: Mapping[str, object]) -> dict[str, Assignment]:
     """The assignment of every GPU that is not withheld, by UUID, in list order."""
-    entry = find_entry(config, DEFAULT_RESOURCE)
-    assignment = _share(config, entry) if entry is not None else Assignment(form=Form(DEFAULT_RESOURCE, shared=False))
+    entry = find_entry(config, GPU_RESOURCE)
+    assignment = _share(config, entry) if entry is not None else Assignment(form=Form(str(GPU_RESOURCE), shared=False))
     return {gpu.uuid: assignment for gpu in order_gpus(gpus) if gpu.uuid not in withheld}
 
 
-def find_entry(config: Config, resource: str) -> SharedResource | None:
-    """The time-slicing entry for all devices of ``resource``."""
+def find_entry(config: Config, resource: ResourceName) -> SharedResource | None:
+    """The time-slicing entry for all devices of ``resource``; what withholds devices is no matter of this."""
     if config.sharing.time_slicing is None:
         return None
-    for entry in config.sharing.time_slicing.resources:
-        if str(entry.name) == resource and entry.devices.is_all and entry.rename is None:
-            return entry
-    return None
+    entries = config.sharing.time_slicing.resources
+    return next((entry for entry in entries if entry.name == resource and entry.devices.is_all), None)
 
 
 def _share(config: Config, entry: SharedResource) -> Assignment:
     time_slicing = config.sharing.time_slicing
-    shared = entry.replicas > 1
-    renamed = shared and time_slicing is not None and time_slicing.rename_by_default
+    renamed = time_slicing is not None and time_slicing.rename_by_default
     return Assignment(
-        form=Form(f"{entry.name}.shared" if renamed else str(entry.name), shared),
+        form=Form(str(entry.build_final_name(rename_by_default=renamed)), entry.is_shared),
         replicas=entry.replicas,
-        strategy=Strategy.TIME_SLICING if shared else Strategy.NONE,
+        strategy=Strategy.TIME_SLICING if entry.is_shared else Strategy.NONE,
         rule=entry.path,
     )

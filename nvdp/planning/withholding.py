@@ -16,7 +16,7 @@ from nvdp.config.sharing import SharedResource
 from nvdp.config.unbuilt import Outcome, Unbuilt, find_unbuilt
 from nvdp.model.deviceref import DeviceRef, RefKind
 from nvdp.model.inventory import Gpu, MigMode
-from nvdp.planning.assignment import DEFAULT_RESOURCE
+from nvdp.model.names import GPU_RESOURCE
 from nvdp.planning.pins import matches
 
 
@@ -41,7 +41,7 @@ def withhold(config: Config, gpus: Sequence[Gpu], pins: Mapping[str, str]) -> di
         for gpu in gpus:
             if gpu.uuid not in withheld and concerns(gpu):
                 reason = _REASONS.get(unbuilt.path.partition("[")[0], "NotBuilt")
-                withheld[gpu.uuid] = Withheld(reason=reason, path=unbuilt.path, text=unbuilt.text)
+                withheld[gpu.uuid] = Withheld(reason=reason, path=unbuilt.path, text=f"not built yet ({unbuilt.text})")
     return withheld
 
 
@@ -80,7 +80,7 @@ def _named_otherwise(config: Config, gpu: Gpu) -> bool:
     """Whether the first pattern that matches the GPU gives it a name other than the default one."""
     for rule in config.resources.gpus:
         if gpu.product is None or rule.pattern.matches(gpu.product):
-            return str(rule.name) != DEFAULT_RESOURCE
+            return rule.name != GPU_RESOURCE
     return False
 
 
@@ -88,7 +88,7 @@ def _shared_by(path: str, config: Config, pins: Mapping[str, str]) -> Concerns:
     """The GPUs of the entry at ``path``: those of its list, or all of its resource; all for a key of the block."""
     for entry in _entries(config):
         if path.startswith(entry.path):
-            if str(entry.name) != DEFAULT_RESOURCE:
+            if entry.name != GPU_RESOURCE:
                 return lambda _gpu: False  # no GPU has that name in this version
             if entry.devices.refs:
                 return _any_of(f"{entry.path}.devices", entry.devices.refs, pins)
