@@ -1,0 +1,121 @@
+"""What the probes say, and when they fail."""
+
+from __future__ import annotations
+
+import json
+
+from nvdp.http.probes import build_health, build_ready, find_problems
+from nvdp.model.listing import Strategy
+from nvdp.model.status import ConfigStatus, DriverState, DriverStatus, ResourceStatus, Status
+
+
+def resource(name: str, *, planned: int, healthy: int, missing: str | None = None) -> ResourceStatus:
+    return ResourceStatus(
+        name=name, planned=planned, healthy=healthy, unhealthy=0, registered=missing is None, streams=1,
+        strategy=Strategy.NONE, replicas=1, missing=missing,
+    )  # fmt: skip
+
+
+STATUS = Status(
+    ready=False,
+    reason="NotRegistered",
+    config=ConfigStatus(valid=True, hash="sha256:1f0c9a2e77b0", source="/config/mixed", applied_at=1795921927.5),
+    driver=DriverStatus(state=DriverState.READY, version="580.65.06"),
+    resources=(
+        resource("nvidia.com/gpu", planned=5, healthy=4),
+        resource("nvidia.com/gpu.mps", planned=4, healthy=0, missing="the kubelet's socket is not there"),
+    ),
+)
+
+
+def test_readyz_says_in_json_what_is_there_and_what_is_missing():
+    response = build_ready(STATUS, {})
+    assert response.status == 503
+    assert json.loads(response.body) == {
+        "ready": False,
+        "reason": "NotRegistered",
+        "config": {
+            "valid": True,
+            "hash": "sha256:1f0c9a2e77b0",
+            "source": "/config/mixed",
+            "appliedAt": "2026-11-29T03:12:07Z",
+            "refused": None,
+        },
+        "driver": {"state": "Ready", "version": "580.65.06"},
+        "resources": [
+            {"name": "nvidia.com/gpu", "planned": 5, "healthy": 4, "registered": True},
+            {
+                "name": "nvidia.com/gpu.mps",
+                "planned": 4,
+                "healthy": 0,
+                "registered": False,
+                "missing": "the kubelet's socket is not there",
+            },
+        ],
+    }
+
+
+def test_readyz_answers_200_exactly_while_the_daemon_is_ready():
+    assert build_ready(Status(ready=True, reason=""), {}).status == 200
+    assert build_ready(Status(), {}).status == 503
+
+
+def test_for_people_the_same_is_said_in_lines():
+    response = build_ready(STATUS, {"format": "text"})
+    assert response.content_type.startswith("text/plain")
+    assert response.body.decode().splitlines() == [
+        "not ready: NotRegistered",
+        "config    sha256:1f0c9a2e77b0 from /config/mixed, in force since 2026-11-29T03:12:07Z",
+        "driver    Ready 580.65.06",
+        "resource  nvidia.com/gpu: 5 planned, 4 healthy, registered",
+        "resource  nvidia.com/gpu.mps: 4 planned, 0 healthy, not registered: the kubelet's socket is not there",
+    ]
+
+
+def test_a_refused_configuration_and_a_missing_driver_are_explained():
+    status = Status(
+        config=ConfigStatus(refused="/config/mixed:14:5: replica: unknown key"),
+        driver=DriverStatus(state=DriverState.MISSING, text="libnvidia-ml.so.1 not found"),
+    )
+    text = build_ready(status, {"format": "text"}).body.decode()
+    assert "config    none in force" in text
+    assert "refused   /config/mixed:14:5: replica: unknown key" in text
+    assert "driver    Missing  libnvidia-ml.so.1 not found" in text
+    assert json.loads(build_ready(status, {}).body)["driver"]["text"] == "libnvidia-ml.so.1 not found"
+
+
+def test_healthz_does_not_fail_for_what_the_daemon_waits_out():
+    for status in (Status(), STATUS, Status(driver=DriverStatus(state=DriverState.LOST), reason="DriverLost")):
+        assert build_health(status, {}, problems=()).status == 200
+
+
+def test_healthz_fails_with_the_problem_in_its_body():
+    response = build_health(STATUS, {}, problems=("nvidia.com/gpu: its own socket does not answer",))
+    assert response.status == 503
+    body = json.loads(response.body)
+    assert (body["healthy"], body["problems"]) == (False, ["nvidia.com/gpu: its own socket does not answer"])
+    text = build_health(STATUS, {"format": "text"}, problems=("a", "b")).body.decode()
+    assert text.startswith("PROBLEM   a\nPROBLEM   b\n")
+
+
+def test_the_event_loop_has_ten_seconds_and_is_asked_first():
+    waited: list[float] = []
+
+    def never(timeout_s: float) -> bool:
+        waited.append(timeout_s)
+        return False
+
+    def fail() -> tuple[str, ...]:
+        raise AssertionError
+
+    assert find_problems(loop_answers=never, sockets_answer=fail, container_problem=lambda: None) == (
+        "the event loop has not answered within 10 s",
+    )
+    assert waited == [10.0]
+
+
+def test_silent_sockets_and_a_worn_container_are_problems():
+    assert find_problems(
+        loop_answers=lambda _: True, sockets_answer=lambda: ("nvidia.com/gpu",), container_problem=lambda: "worn out"
+    ) == ("nvidia.com/gpu: its own socket does not answer", "worn out")
+    assert find_problems(loop_answers=lambda _: True, sockets_answer=lambda: (), container_problem=lambda: None) == ()
