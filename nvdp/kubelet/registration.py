@@ -1,0 +1,91 @@
+"""One Register call to the kubelet.
+
+The kubelet dials us back and asks for our options before it answers, for up to 10 s: serve first, and answer on other
+threads than the one that waits.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from nvdp.errors import KubeletError
+from nvdp.kubelet.messages import build_options
+from nvdp.kubelet.proto import deviceplugin_v1beta1_pb2 as deviceplugin
+from nvdp.kubelet.protocol import REGISTER
+from nvdp.kubelet.server import build_address
+
+VERSION = "v1beta1"
+DEADLINE_S = 15.0  # above the kubelet's own 10 s for dialling us: its answer says more than our timeout
+# With a pool of its own, a channel does not inherit the back-off of an earlier one that found nobody.
+_OPTIONS = (("grpc.use_local_subchannel_pool", 1), ("grpc.enable_retries", 0))
+# The kubelet gave no answer of its own; with any other code it did.
+_UNREACHABLE = {
+    grpc.StatusCode.UNAVAILABLE: "the connection broke before the kubelet answered",
+    grpc.StatusCode.DEADLINE_EXCEEDED: "the kubelet did not answer in time",
+    grpc.StatusCode.CANCELLED: "given up for a newer attempt",
+}
+
+
+class Registration:
+    """A Register call under way: made by the constructor, which does not wait for the answer.
+
+    ``done`` is called exactly once with the outcome, None for success, on a thread of grpc: it must not block, nor end
+    this registration. KubeletError from the constructor says that nobody listens; then ``done`` is never called.
+    ``refused`` of an error tells whether the kubelet answered.
+    """
+
+    def __init__(
+        self,
+        kubelet_socket: Path,
+        *,
+        endpoint: str,
+        resource: str,
+        done: Callable[[Registration, KubeletError | None], None],
+        deadline_s: float = DEADLINE_S,
+    ) -> None:
+        _check_listener(kubelet_socket)
+        self._done = done
+        self._kubelet_socket = kubelet_socket
+        self._channel = grpc.insecure_channel(build_address(kubelet_socket), options=_OPTIONS)
+        request = deviceplugin.RegisterRequest(
+            version=VERSION, endpoint=endpoint, resource_name=resource, options=build_options()
+        )
+        self._call: Any = REGISTER.unary(self._channel).future(request, timeout=deadline_s)
+        self._call.add_done_callback(self._tell)
+
+    def end(self) -> None:
+        """Close the connection; a call still under way is cancelled, which stops the kubelet's dial (from 1.35 on).
+
+        Any thread but that of ``done``; again and again.
+        """
+        self._channel.close()
+
+    def _tell(self, call: Any) -> None:
+        code = call.code()
+        if code is grpc.StatusCode.OK:
+            self._done(self, None)
+        elif code in _UNREACHABLE:
+            self._done(self, KubeletError(f"{self._kubelet_socket}: {_UNREACHABLE[code]}"))
+        else:
+            text = " ".join((call.details() or "").split()) or code.name
+            self._done(self, KubeletError(f"the kubelet refuses: {text}", refused=True))
+
+
+def _check_listener(path: Path) -> None:
+    """Raise KubeletError if nobody listens. It costs a system call, where grpc would cost milliseconds."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as client:
+        try:
+            client.connect(str(path))
+        except BlockingIOError:
+            return  # its backlog is full: somebody is there, only slow
+        except (FileNotFoundError, ConnectionRefusedError) as error:
+            raise KubeletError(f"{path}: nobody listens; is the kubelet running?") from error
+        except OSError as error:
+            raise KubeletError(
+                f"{path}: {error.strerror or error}; nvdp must run as uid 0 to reach the kubelet"
+            ) from error

@@ -1,0 +1,163 @@
+"""The five methods that the kubelet calls, answered from the feed alone: no NVML, no file, no network.
+
+Every answer is bounded by computation on one snapshot, so that no pod's admission ever waits for a GPU.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import grpc
+from google.protobuf.message import Message
+
+from nvdp.errors import AllocationError
+from nvdp.kubelet.feed import Feed
+from nvdp.kubelet.messages import build_container_response, build_options
+from nvdp.kubelet.proto import deviceplugin_v1beta1_pb2 as deviceplugin
+from nvdp.kubelet.protocol import (
+    ALLOCATE,
+    DEVICE_PLUGIN,
+    GET_DEVICE_PLUGIN_OPTIONS,
+    GET_PREFERRED_ALLOCATION,
+    LIST_AND_WATCH,
+    PRE_START_CONTAINER,
+    Call,
+    build_service,
+)
+from nvdp.kubelet.streams import ListStreams, Observe
+from nvdp.log import Log, describe_exception
+from nvdp.model.reasons import Level, Reason
+from nvdp.planning.preferred import choose_preferred
+from nvdp.planning.response import ContainerAllocation, build_allocation
+
+Q = TypeVar("Q", bound=Message)
+A = TypeVar("A", bound=Message)
+
+# By AllocationError.reason; what is not named is the request's own fault.
+_CODES = {
+    "unknown_device": grpc.StatusCode.NOT_FOUND,
+    "unhealthy": grpc.StatusCode.FAILED_PRECONDITION,
+}
+_MAX_NAMED = 8  # IDs in a line for people; the field has them all
+
+
+class DevicePluginServicer:
+    """Answers for one resource; every method runs on a thread of the server, any number at once.
+
+    ``answered`` is called after each Allocate that handed devices out, ``refused`` with the reason of each that must
+    not. An exception that nobody expected costs its caller INTERNAL and is logged; the server goes on.
+    """
+
+    def __init__(
+        self,
+        feed: Feed,
+        *,
+        log: Log,
+        log_allocations: bool,
+        observe: Observe,
+        answered: Callable[[], None],
+        refused: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._feed = feed
+        self._log = log
+        self._log_allocations = log_allocations
+        self._observe = observe
+        self._answered = answered
+        self._refused = refused
+        self._clock = clock
+
+    def build_service(self, streams: ListStreams) -> grpc.GenericRpcHandler[Any, Any]:
+        """The service for a server, with ``streams`` to answer ListAndWatch. Its lists come encoded."""
+        return build_service(
+            DEVICE_PLUGIN,
+            {
+                GET_DEVICE_PLUGIN_OPTIONS: self._handler(GET_DEVICE_PLUGIN_OPTIONS, lambda _: build_options()),
+                LIST_AND_WATCH: grpc.unary_stream_rpc_method_handler(
+                    streams.build_handler(), request_deserializer=LIST_AND_WATCH.request.FromString
+                ),
+                GET_PREFERRED_ALLOCATION: self._handler(GET_PREFERRED_ALLOCATION, self.get_preferred_allocation),
+                ALLOCATE: self._handler(ALLOCATE, self.allocate),
+                PRE_START_CONTAINER: self._handler(
+                    PRE_START_CONTAINER, lambda _: deviceplugin.PreStartContainerResponse()
+                ),
+            },
+        )
+
+    def get_preferred_allocation(
+        self, request: deviceplugin.PreferredAllocationRequest
+    ) -> deviceplugin.PreferredAllocationResponse:
+        """One answer for each container asked, in order; an empty one where the request cannot be met."""
+        snapshot = self._feed.current
+        return deviceplugin.PreferredAllocationResponse(
+            container_responses=[
+                deviceplugin.ContainerPreferredAllocationResponse(
+                    device_ids=choose_preferred(
+                        snapshot.listed,
+                        held_elsewhere=snapshot.held_elsewhere,
+                        available=container.available_device_ids,
+                        must_include=container.must_include_device_ids,
+                        size=container.allocation_size,
+                    )
+                )
+                for container in request.container_requests
+            ]
+        )
+
+    def allocate(self, request: deviceplugin.AllocateRequest) -> deviceplugin.AllocateResponse:
+        """One answer for each container asked, in order. Raises AllocationError if one of them must be refused."""
+        started_at = self._clock()
+        asked = [list(container.devices_ids) for container in request.container_requests]
+        try:
+            with self._feed.allocating([device_id for ids in asked for device_id in ids]) as snapshot:
+                allocations = [build_allocation(snapshot.listed, ids) for ids in asked]
+        except AllocationError as error:
+            self._refused(error.reason)
+            self._log(Reason.ALLOCATION_REFUSED, str(error), resource=snapshot.listed.resource, cause=error.reason)
+            raise
+        self._answered()
+        if self._log_allocations:
+            for ids, allocation in zip(asked, allocations, strict=True):
+                self._log_served(snapshot.listed.resource, ids, allocation, self._clock() - started_at)
+        return deviceplugin.AllocateResponse(
+            container_responses=[build_container_response(allocation) for allocation in allocations]
+        )
+
+    def _log_served(self, resource: str, ids: Sequence[str], allocation: ContainerAllocation, seconds: float) -> None:
+        given = " ".join(f"{name}={value}" for name, value in allocation.envs.items())
+        more = f" and {len(ids) - _MAX_NAMED} more" if len(ids) > _MAX_NAMED else ""
+        self._log(
+            Reason.ALLOCATION_SERVED,
+            f"{', '.join(ids[:_MAX_NAMED])}{more} → {given}",
+            resource=resource,
+            devices=list(ids),
+            seconds=seconds,
+        )
+
+    def _handler(self, call: Call[Q, A], answer: Callable[[Q], A]) -> grpc.RpcMethodHandler[Q, A]:
+        """``answer`` as grpc wants it: observed, and with its exceptions turned into a code and one readable line."""
+
+        def handle(request: Q, context: grpc.ServicerContext) -> A:
+            started_at = self._clock()
+            code, text = grpc.StatusCode.OK, ""
+            try:
+                return answer(request)
+            except AllocationError as error:
+                code, text = _CODES.get(error.reason, grpc.StatusCode.INVALID_ARGUMENT), str(error)
+            except Exception as error:  # noqa: BLE001 - a defect costs one call, never the server
+                code, text = grpc.StatusCode.INTERNAL, f"nvdp failed in {call.method}; its log says why"
+                self._log(
+                    Reason.ALLOCATION_REFUSED,
+                    f"{call.method} failed, which is a defect of nvdp",
+                    level=Level.ERROR,
+                    resource=self._feed.current.listed.resource,
+                    **describe_exception(error),
+                )
+            finally:
+                self._observe(call.method, code.name, self._clock() - started_at)
+            context.abort(code, text)
+            raise AssertionError  # abort has raised
+
+        return call.unary_handler(handle)
