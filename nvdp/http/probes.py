@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from nvdp.http.server import TEXT, Query, Response
+from nvdp.http.routes import TEXT, Query, Response
 from nvdp.model.status import ConfigStatus, DriverStatus, ResourceStatus, Status
 
 LOOP_LIMIT_S = 10.0

@@ -1,46 +1,18 @@
-"""A small HTTP server for probes and metrics: GET and HEAD of a few fixed paths, for whoever reaches the port.
-
-Bounded on every side, since anyone in the cluster may connect: size of a request, number of connections, silence.
-Nothing of a request is ever written back.
-"""
+"""A small HTTP server for probes and metrics: GET and HEAD of a few fixed paths, for whoever reaches the port."""
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import io
-import socket
-import socketserver
-import sys
 import threading
-import urllib.parse
-from collections.abc import Callable, Iterator, Mapping
-from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler
-from typing import Any, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
-import msgspec
-
+from nvdp.http.routes import Route
 from nvdp.log import Log
 from nvdp.model.reasons import Reason
 
-MAX_ASKING = 32  # connections whose request is still coming
-MAX_ANSWERING = 32
-_IDLE_S = 5.0  # between two bytes
-_REQUEST_LIMIT_BYTES = 16384
-_JSON = "application/json; charset=utf-8"
-TEXT = "text/plain; charset=utf-8"
-
-Query: TypeAlias = Mapping[str, str]
-
-
-class Response(msgspec.Struct, frozen=True, kw_only=True):
-    status: int = 200
-    body: bytes
-    content_type: str = _JSON
-
-
-Route: TypeAlias = Callable[[Query], Response]
+if TYPE_CHECKING:
+    from nvdp.http.listener import Listener
 
 
 class HttpServer:
@@ -68,7 +40,7 @@ class HttpServer:
         self._retry_s = retry_s
         self._stopped = threading.Event()
         self._listening = threading.Event()
-        self._server: _Server | None = None
+        self._server: Listener | None = None
 
     def start(self) -> None:
         """Serve on a thread named ``http``; returns at once. Also starts it again after it died of a defect."""
@@ -86,9 +58,11 @@ class HttpServer:
         return self._listening.wait(timeout_s)
 
     def _run(self) -> None:
+        from nvdp.http.listener import open_port  # noqa: PLC0415 - 18 ms that the way to registration need not wait for
+
         while not self._stopped.is_set():
             try:
-                self._server = _open_port(self._port, self._routes, self._defect, self._stopped)
+                self._server = open_port(self._port, self._routes, self._defect, self._stopped)
             except OSError as error:
                 self._report_taken(error)
                 self._stopped.wait(self._retry_s)
@@ -106,185 +80,3 @@ class HttpServer:
             f"Trying again every {self._retry_s:g}s",
             port=self._port,
         )
-
-
-def _open_port(
-    port: int, routes: Mapping[str, Route], defect: Callable[[Exception], None], stopped: threading.Event
-) -> _Server:
-    """Both kinds of address, or IPv4 alone where the node has no IPv6."""
-    try:
-        return _Server(socket.AF_INET6, port, routes, defect, stopped)
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise
-        return _Server(socket.AF_INET, port, routes, defect, stopped)
-
-
-class _Server(socketserver.TCPServer):
-    """Accepts connections and gives each a thread.
-
-    A newcomer always gets in: of those who do not come to the point, the oldest makes room. So nobody can keep the
-    kubelet's probes out by opening connections and staying silent.
-    """
-
-    allow_reuse_address = True
-    request_queue_size = 64
-
-    def __init__(
-        self,
-        family: socket.AddressFamily,
-        port: int,
-        routes: Mapping[str, Route],
-        defect: Callable[[Exception], None],
-        stopped: threading.Event,
-    ) -> None:
-        self.routes = routes
-        self.defect = defect
-        self._stopped = stopped
-        self._lock = threading.Lock()
-        self._asking: dict[socket.socket, None] = {}  # oldest first
-        self._answering = 0
-        self.address_family = family
-        super().__init__(("", port), _Handler)
-
-    def server_bind(self) -> None:
-        if self.address_family == socket.AF_INET6:
-            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        super().server_bind()
-
-    def close(self) -> None:
-        """Wake the thread that waits for connections; it closes the port."""
-        with contextlib.suppress(OSError):  # closed already
-            self.socket.shutdown(socket.SHUT_RDWR)
-
-    def get_request(self) -> tuple[socket.socket, Any]:
-        try:
-            return self.socket.accept()
-        except OSError:
-            self._stopped.wait(0.2)  # out of file descriptors: do not spin until there are some again
-            raise
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        with self._lock:
-            oldest = next(iter(self._asking)) if len(self._asking) >= MAX_ASKING else None
-            if oldest is not None:
-                del self._asking[oldest]
-            self._asking[request] = None
-        if oldest is not None:
-            with contextlib.suppress(OSError):  # gone by itself
-                oldest.shutdown(socket.SHUT_RDWR)  # its thread wakes and closes it
-        threading.Thread(target=self._serve, args=(request, client_address), name="http-request", daemon=True).start()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """No thread was to be had for a connection; the standard library would print a traceback."""
-        del request, client_address
-        error = sys.exception()
-        if isinstance(error, Exception):
-            self.defect(error)
-
-    @contextlib.contextmanager
-    def answering(self, request: socket.socket) -> Iterator[bool]:
-        """Around the work for a request that has come in whole. False: too many are at work already."""
-        with self._lock:
-            self._asking.pop(request, None)
-            admitted = self._answering < MAX_ANSWERING
-            self._answering += admitted
-        try:
-            yield admitted
-        finally:
-            with self._lock:
-                self._answering -= admitted
-
-    def _serve(self, request: socket.socket, client_address: Any) -> None:
-        try:
-            self.finish_request(request, client_address)
-        except OSError:
-            pass  # the peer went away
-        finally:
-            with self._lock:
-                self._asking.pop(request, None)
-            self.shutdown_request(request)
-
-
-class _Handler(BaseHTTPRequestHandler):
-    """One request on one connection."""
-
-    server: _Server
-    timeout = _IDLE_S
-    server_version = "nvdp"
-    sys_version = ""
-    default_request_version = "HTTP/1.0"  # answers have a status line, whatever the request looked like
-
-    def setup(self) -> None:
-        super().setup()
-        self.rfile.close()
-        self.rfile = io.BufferedReader(_Bounded(self.connection))
-
-    def do_GET(self) -> None:
-        with self.server.answering(self.connection) as admitted:
-            if admitted:
-                self._ask_route()
-            else:
-                self.send_error(HTTPStatus.SERVICE_UNAVAILABLE)
-
-    do_HEAD = do_GET  # noqa: N815 - the name that the standard library looks for
-
-    def _ask_route(self) -> None:
-        path, _, query = self.path.partition("?")
-        route = self.server.routes.get(path)
-        if route is None:
-            self.send_error(HTTPStatus.NOT_FOUND)
-            return
-        try:
-            asked = dict(urllib.parse.parse_qsl(query, max_num_fields=16))
-        except ValueError:
-            self.send_error(HTTPStatus.BAD_REQUEST)
-            return
-        try:
-            response = route(asked)
-        except Exception as error:  # noqa: BLE001 - a defect costs one answer, not the server
-            self.server.defect(error)
-            self.send_error(HTTPStatus.INTERNAL_SERVER_ERROR)
-            return
-        self._answer(response)
-
-    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """The status alone: the standard library's page repeats parts of the request."""
-        del message, explain
-        status = HTTPStatus(code)
-        if status is HTTPStatus.NOT_IMPLEMENTED:
-            status = HTTPStatus.METHOD_NOT_ALLOWED
-        self._answer(Response(status=status, body=f"{status.phrase}\n".encode(), content_type=TEXT))
-
-    def _answer(self, response: Response) -> None:
-        self.send_response_only(response.status)
-        self.send_header("Content-Type", response.content_type)
-        self.send_header("Content-Length", str(len(response.body)))
-        self.send_header("Cache-Control", "no-store")
-        self.send_header("X-Content-Type-Options", "nosniff")
-        if response.status == HTTPStatus.METHOD_NOT_ALLOWED:
-            self.send_header("Allow", "GET, HEAD")
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(response.body)
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the standard library's name
-        """Requests are not worth a line: probes come all the time."""
-
-
-class _Bounded(io.RawIOBase):
-    """The bytes of a connection, up to the limit of a request: beyond it the connection is as good as broken."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection = connection
-        self._left = _REQUEST_LIMIT_BYTES
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        if not self._left:
-            raise OSError("the request is too long")
-        count = self._connection.recv_into(memoryview(buffer)[: self._left])
-        self._left -= count
-        return count

@@ -14,7 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nvdp.http.server import MAX_ANSWERING, MAX_ASKING, HttpServer, Response
+from nvdp.http.listener import MAX_ANSWERING, MAX_ASKING
+from nvdp.http.routes import Response
+from nvdp.http.server import HttpServer
 from nvdp.model.reasons import Reason
 
 
