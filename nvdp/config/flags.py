@@ -44,6 +44,8 @@ class PluginFlags(msgspec.Struct, frozen=True, kw_only=True, rename=camel_key):
             "how the runtime is told which devices a container gets; one or a list",
             ("device-list-strategy",),
             ("DEVICE_LIST_STRATEGY",),
+            single=True,
+            remedy="containers would see no device; remove the key for envvar",
         ),
     ] = (DeviceListStrategy.ENVVAR,)
     device_id_strategy: Annotated[
@@ -80,6 +82,7 @@ class PluginFlags(msgspec.Struct, frozen=True, kw_only=True, rename=camel_key):
             "how replicas are chosen: distributed or packed; allocation.sharedPolicy wins",
             ("shared-devices-allocation-policy",),
             ("SHARED_DEVICES_ALLOCATION_POLICY",),
+            refused=(("spread", "is not known to NVIDIA's plugin; set allocation.sharedPolicy: spread"),),
             default_text="distributed",
         ),
     ] = None
@@ -149,7 +152,16 @@ class Imex(msgspec.Struct, frozen=True, kw_only=True, rename=camel_key):
     """IMEX channels for containers."""
 
     channel_ids: Annotated[
-        tuple[int, ...], Setting("channels to hand over: [] or [0]", ("imex-channel-ids",), ("IMEX_CHANNEL_IDS",))
+        tuple[int, ...],
+        Setting(
+            "channels to hand over: [] or [0]",
+            ("imex-channel-ids",),
+            ("IMEX_CHANNEL_IDS",),
+            least=0,
+            most=0,
+            too_small="[] and [0] are possible",
+            too_large="[] and [0] are possible",
+        ),
     ] = ()
     required: Annotated[
         bool, Setting("do without GPUs rather than without a channel", ("imex-required",), ("IMEX_REQUIRED",))

@@ -7,13 +7,11 @@ A field without one is no key: the loader fills it in.
 from __future__ import annotations
 
 import functools
+import types
 import typing
 from typing import Any, Final
 
 import msgspec
-
-from nvdp.model.duration import Duration
-from nvdp.model.quantity import Quantity
 
 _ACRONYMS: Final = {"api": "API", "ctk": "CTK", "id": "ID", "ids": "IDs", "xids": "XIDs", "gpus": "GPUs"}
 
@@ -22,20 +20,24 @@ class Setting(msgspec.Struct, frozen=True):
     """One key. ``doc`` is a sentence for people: meaning, unit, consequence.
 
     ``flags`` are long names without dashes, the one to show first; ``environment`` names count in their order. Both are
-    empty for keys that exist only in the file. The range is inclusive; the two texts say why a value outside of it
-    is none, after "N is too small; ". ``infinite`` allows that duration, ``default_text`` shows a computed default.
+    empty for keys that exist only in the file. The other fields are exceptions to what its type allows.
     """
 
     doc: str
     flags: tuple[str, ...] = ()
     environment: tuple[str, ...] = ()
-    least: int | Duration | Quantity | None = None
-    most: int | Duration | Quantity | None = None
-    too_small: str = ""
+    least: Any = None  # inclusive, of the key's own type
+    most: Any = None
+    too_small: str = ""  # what to say after "N is too small; "
     too_large: str = ""
-    infinite: bool = False
-    default_text: str = ""
-    hidden: bool = False
+    percent: bool = False  # a range of whole percents: mistakes are explained so
+    infinite: bool = False  # the duration "infinite" is allowed
+    single: bool = False  # one value stands for a list of one
+    refused: tuple[tuple[str, str], ...] = ()  # values of the type that this key does not take, and what to say
+    remedy: str = ""  # what to say after "X is missing; ", and that a list must not be empty
+    null_is_empty: bool = False  # written with nothing after it: an empty value, not an absent key
+    default_text: str = ""  # shown in place of a default that is computed
+    hidden: bool = False  # an option that --help does not list
 
 
 class Key(msgspec.Struct, frozen=True):
@@ -72,6 +74,11 @@ def list_keys(block: type[msgspec.Struct]) -> tuple[Key, ...]:
     return tuple(keys)
 
 
+def find_key(block: type[msgspec.Struct], name: str) -> Key:
+    """The key of this name; StopIteration is a defect of the caller."""
+    return next(key for key in list_keys(block) if key.name == name)
+
+
 def _is_annotated(hint: Any) -> bool:
     return typing.get_origin(hint) is typing.Annotated
 
@@ -80,3 +87,23 @@ def _find_default(field: msgspec.structs.FieldInfo) -> Any:
     if field.default_factory is not msgspec.NODEFAULT:
         return field.default_factory()
     return field.default
+
+
+def strip_optional(hint: Any) -> Any:
+    """``X`` of ``X | None``."""
+    if isinstance(hint, types.UnionType):
+        return next(member for member in typing.get_args(hint) if member is not types.NoneType)
+    return hint
+
+
+def find_item(hint: Any) -> Any | None:
+    """``X`` of ``tuple[X, ...]``: what the key is a list of. None if it is no list."""
+    return typing.get_args(hint)[0] if typing.get_origin(hint) is tuple else None
+
+
+def find_block(hint: Any) -> type[msgspec.Struct] | None:
+    """The block behind a key, optional or one of a list. None for a key that holds a value."""
+    hint = strip_optional(hint)
+    inner = find_item(hint) or hint
+    is_struct = isinstance(inner, type) and issubclass(inner, msgspec.Struct)
+    return inner if is_struct and list_keys(inner) else None

@@ -213,7 +213,8 @@ class Config(Document, frozen=True, kw_only=True, rename=camel_key):
 
     ``name`` is its source as shown to people. ``hash`` is ``sha256:`` and 12 hex digits over the bytes of the file: any
     edit changes it, and the same file has the same hash on every node, whatever flags and environment say there.
-    ``origins`` has every key that holds a value, by its path (``flags.plugin.passDeviceSpecs``); a list is one key.
+    ``origins`` has every key that is not a block itself, by its path (``flags.plugin.passDeviceSpecs``), those of the
+    entries of ``sharing`` and ``resources`` too.
     """
 
     name: str = ""

@@ -23,12 +23,29 @@ class SharedResource(msgspec.Struct, frozen=True, kw_only=True, rename=camel_key
     devices: Annotated[
         DeviceSet,
         Setting(
-            "all that no other entry takes, a count, or a list of devices", too_small="write a count from 1, or all"
+            "all that no other entry takes, a count, or a list of devices",
+            least=1,
+            too_small="write a count from 1, or all",
+            remedy="write all, a count, or a list of devices",
+            null_is_empty=True,
         ),
     ] = ALL_DEVICES
     replicas: Annotated[int, Setting("devices made of each; 1: unshared", least=1, too_small="1 means unshared")]
     path: str = ""
     line: int = 0
+
+    @property
+    def is_shared(self) -> bool:
+        """One replica is the device itself: plain ID, plain name, no limit on requests."""
+        return self.replicas > 1
+
+    def build_default_name(self, *, rename_by_default: bool) -> ResourceName:
+        """The name without a ``rename`` of its own."""
+        return self.name.build_shared() if rename_by_default and self.is_shared else self.name
+
+    def build_final_name(self, *, rename_by_default: bool) -> ResourceName:
+        """The name under which the devices are offered."""
+        return self.rename or self.build_default_name(rename_by_default=rename_by_default)
 
 
 class TimeSlicing(msgspec.Struct, frozen=True, kw_only=True, rename=camel_key):
@@ -39,7 +56,10 @@ class TimeSlicing(msgspec.Struct, frozen=True, kw_only=True, rename=camel_key):
     require_distinct_gpus: Annotated[
         bool, Setting("a container that asks for several gets that many different GPUs, or is refused")
     ] = False
-    resources: Annotated[tuple[SharedResource, ...], Setting("what is shared; at least one entry")]
+    resources: Annotated[
+        tuple[SharedResource, ...],
+        Setting("what is shared; at least one entry", remedy="remove the block to share nothing"),
+    ]
 
 
 class MpsResource(SharedResource, frozen=True, kw_only=True, rename=camel_key):
@@ -51,8 +71,7 @@ class MpsResource(SharedResource, frozen=True, kw_only=True, rename=camel_key):
             "part of the GPU's threads that one client may use",
             least=1,
             most=100,
-            too_small="percent from 1 to 100 is meant",
-            too_large="percent from 1 to 100 is meant",
+            percent=True,
             default_text="100 / replicas",
         ),
     ] = None
@@ -69,8 +88,7 @@ class MpsResource(SharedResource, frozen=True, kw_only=True, rename=camel_key):
             "multiplies the default share of memory",
             least=100,
             most=1000,
-            too_small="percent from 100 to 1000 is meant",
-            too_large="percent from 100 to 1000 is meant",
+            percent=True,
         ),
     ] = 100
     multi_user: Annotated[bool, Setting("pods of different users may share the MPS server")] = True
@@ -83,11 +101,14 @@ class Mps(msgspec.Struct, frozen=True, kw_only=True, rename=camel_key):
     fail_requests_greater_than_one: Annotated[
         bool, Setting("refuse a container that asks for two or more; false: allowed on one GPU")
     ] = True
-    resources: Annotated[tuple[MpsResource, ...], Setting("what is shared; at least one entry")]
+    resources: Annotated[
+        tuple[MpsResource, ...],
+        Setting("what is shared; at least one entry", remedy="remove the block to share nothing"),
+    ]
 
 
 class Sharing(msgspec.Struct, frozen=True, kw_only=True, rename=camel_key):
     """The ways of sharing in use. One device is shared in one way only."""
 
-    time_slicing: Annotated[TimeSlicing | None, Setting("containers take turns on a GPU")] = None
+    time_slicing: Annotated[TimeSlicing | None, Setting("containers take turns on a GPU", null_is_empty=True)] = None
     mps: Annotated[Mps | None, Setting("containers use a GPU at once, with limits")] = None

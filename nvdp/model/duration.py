@@ -79,7 +79,7 @@ def parse_duration(text: str) -> Duration:
         return INFINITE
     if text.startswith("-"):
         raise FormatError(f"{quote(text)} is negative; a duration is 0s or longer")
-    if _BARE.fullmatch(text):
+    if is_bare_number(text):
         ns = _parse_amount(text, "s")
     elif _WHOLE.fullmatch(text):
         ns = sum(_parse_amount(amount, unit) for amount, unit in _PART.findall(text))
@@ -88,6 +88,11 @@ def parse_duration(text: str) -> Duration:
     if ns >= _LIMIT_NS:
         raise FormatError(f"{quote(text)} is too long; a duration is at most 292 years")
     return Duration(ns)
+
+
+def is_bare_number(text: str) -> bool:
+    """Whether ``text`` is a duration without a unit: seconds here, nanoseconds to NVIDIA's plugin."""
+    return bool(_BARE.fullmatch(text))
 
 
 def _parse_amount(amount: str, unit: str) -> int:

@@ -27,6 +27,9 @@ class ResourceName(str):
         return ResourceName(self + SHARED_SUFFIX)
 
 
+GPU_RESOURCE: Final = ResourceName("nvidia.com/gpu")  # what a GPU is offered as when no rule names it
+
+
 def parse_resource_name(text: str) -> ResourceName:
     """The full name; without a domain, NVIDIA's is put in front. FormatError where Kubernetes would refuse it."""
     full = text if "/" in text else DEFAULT_DOMAIN + text

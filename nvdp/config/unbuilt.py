@@ -1,0 +1,159 @@
+"""The keys that are read and checked, but whose feature this version does not have. The one list of them.
+
+Where ignoring a key would offer a device that the file does not offer, what it concerns is withheld; where it would
+not, one warning at start says what is missing. A test holds this list against the code: a key that something outside
+of ``config`` reads is not in it, and the other way round.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import msgspec
+
+from nvdp.config.keys import find_key
+from nvdp.config.process import ProcessOptions
+from nvdp.config.schema import Config, DeviceDiscoveryStrategy
+from nvdp.config.sharing import SharedResource
+from nvdp.model.listing import DeviceListStrategy
+from nvdp.model.names import GPU_RESOURCE
+
+
+class Outcome(enum.Enum):
+    """What becomes of a file that uses such a key."""
+
+    WITHHOLD = "withhold"
+    WARN = "warn"
+
+
+class Unbuilt(msgspec.Struct, frozen=True, kw_only=True):
+    """One use of such a key. ``text`` says what it would have done; ``line`` is 0 if the file does not have it."""
+
+    path: str
+    line: int = 0
+    outcome: Outcome
+    text: str
+
+
+class Later(msgspec.Struct, frozen=True):
+    """A key whose feature comes later.
+
+    ``uses`` says whether a configuration calls for the feature, from the block that holds the key and the one around
+    that; without it, any value but the default does.
+    """
+
+    path: str
+    outcome: Outcome
+    text: str
+    uses: Callable[[Any, Any], bool] | None = None
+
+
+def _is_renamed(entry: SharedResource, *, rename_by_default: bool) -> bool:
+    return entry.rename not in {None, entry.build_default_name(rename_by_default=rename_by_default)}
+
+
+_BUILT_STRATEGIES: Final = frozenset({DeviceListStrategy.ENVVAR, DeviceListStrategy.VOLUME_MOUNTS})
+_HOLD, _WARN = Outcome.WITHHOLD, Outcome.WARN
+LATER: Final = (
+    # Devices that the file keeps back, or offers in another form or on conditions: ignored, they would be offered.
+    Later("devices.exclude", _HOLD, "these devices would be left to others"),
+    Later("devices.cordon", _HOLD, "these devices would be listed Unhealthy and take no new pods"),
+    Later("devices.paused", _HOLD, "the driver would be let go of, with all devices Unhealthy"),
+    Later("flags.migStrategy", _HOLD, "MIG devices would be offered in place of GPUs in MIG mode"),
+    Later("flags.deviceDiscoveryStrategy", _HOLD, "the GPU of a Tegra system would be offered",
+          lambda flags, _: flags.device_discovery_strategy is DeviceDiscoveryStrategy.TEGRA),
+    Later("flags.plugin.deviceListStrategy", _HOLD, "containers would get their devices by CDI",
+          lambda plugin, _: not _BUILT_STRATEGIES.issuperset(plugin.device_list_strategy)),
+    Later("resources.gpus", _HOLD, "these GPUs would have names of their own",
+          lambda resources, _: any(rule.name != GPU_RESOURCE for rule in resources.gpus)),
+    Later("sharing.timeSlicing.requireDistinctGPUs", _HOLD, "containers would get different GPUs or be refused",
+          lambda block, _: block.require_distinct_gpus and not block.fail_requests_greater_than_one),
+    Later("sharing.timeSlicing.resources[].devices", _HOLD, "only these devices would be shared"),
+    Later("sharing.timeSlicing.resources[].rename", _HOLD, "shared devices would have this name",
+          lambda entry, block: _is_renamed(entry, rename_by_default=block.rename_by_default)),
+    Later("sharing.mps.resources[]", _HOLD, "these devices would be shared through MPS"),
+    Later("imex.required", _HOLD, "no GPU would be offered without an IMEX channel",
+          lambda imex, _: imex.required and bool(imex.channel_ids)),
+    # The same devices are on offer without these: what is missing is a label, a mount, or a refusal later on.
+    Later("allocation.modeChange", _WARN, "a change of sharing would not wait for pods"),
+    Later("allocation.preStartCheck", _WARN, "a GPU with a foreign process would be refused to a container"),
+    Later("allocation.preStartTimeout", _WARN, "the check before a start would wait this long"),
+    Later("flags.mpsRoot", _WARN, "MPS daemons would be looked for there"),
+    Later("flags.useNodeFeatureAPI", _WARN, "labels would be written to a file"),
+    Later("flags.plugin.cdiAnnotationPrefix", _WARN, "CDI annotations would begin with it"),
+    Later("flags.plugin.nvidiaCTKPath", _WARN, "CDI hooks would run this program"),
+    Later("flags.gfd.oneshot", _WARN, "the node would be labelled once"),
+    Later("flags.gfd.noTimestamp", _WARN, "the label with the time would be left out"),
+    Later("flags.gfd.sleepInterval", _WARN, "labels would be looked at this often"),
+    Later("flags.gfd.outputFile", _WARN, "labels would be written to this file"),
+    Later("flags.gfd.machineTypeFile", _WARN, "the machine's type would be read there"),
+    Later("resources.mig", _WARN, "MIG devices would have names of their own"),
+    Later("imex.channelIDs", _WARN, "containers would get an IMEX channel"),
+    Later("health.profile", _WARN, "XIDs would be judged as the driver documentation recommends"),
+    Later("health.ignoredXIDs", _WARN, "these XIDs would not make a device Unhealthy"),
+    Later("health.fatalXIDs", _WARN, "these XIDs would make a device Unhealthy"),
+    Later("health.releaseForReset", _WARN, "the driver would be let go of while a GPU is reset"),
+    Later("health.recovery.holdOff", _WARN, "a device would have to be clean this long"),
+    Later("health.recovery.maxHoldOff", _WARN, "the hold-off would double up to this"),
+    Later("health.recovery.withoutRecoveryAction", _WARN, "clean probes would count as recovery"),
+)  # fmt: skip
+LATER_OPTIONS: Final = (
+    Later("nodeCondition", _WARN, "the node would get a condition"),
+    Later("applyJitter", _WARN, "a valid edit would wait for a random part of it"),
+    Later("cdiFeatureFlags", _WARN, "CDI files would be written with them"),
+    Later("cdiDisableHooks", _WARN, "CDI files would be written without these hooks"),
+)
+
+
+def find_unbuilt(config: Config) -> tuple[Unbuilt, ...]:
+    """Every use of a key that has no effect yet, in the order of the list."""
+    return tuple(unbuilt for later in LATER for unbuilt in _find_uses(later, config))
+
+
+def find_unbuilt_options(options: ProcessOptions) -> tuple[Unbuilt, ...]:
+    """The same for flags and environment variables without a key in the file. Their path is the flag."""
+    return tuple(
+        Unbuilt(path=f"--{key.setting.flags[0]}", outcome=later.outcome, text=later.text)
+        for later in LATER_OPTIONS
+        for key in (find_key(ProcessOptions, later.path),)
+        if getattr(options, key.attribute) != key.default
+    )
+
+
+class _Place(msgspec.Struct, frozen=True):
+    """One key of one configuration: its value, whether that is the default, and the blocks around it, inner first."""
+
+    path: str
+    value: Any
+    is_default: bool
+    blocks: tuple[Any, ...]
+
+
+def _find_uses(later: Later, config: Config) -> Iterator[Unbuilt]:
+    for place in _find_places(later.path.split("."), "", (config,)):
+        used = not place.is_default if later.uses is None else later.uses(*place.blocks[:2])
+        if used:
+            line = _find_line(place, config)
+            yield Unbuilt(path=place.path, line=line, outcome=later.outcome, text=later.text)
+
+
+def _find_places(segments: list[str], path: str, blocks: tuple[Any, ...]) -> Iterator[_Place]:
+    """All places that a path like ``sharing.mps.resources[].name`` stands for."""
+    name, *rest = segments
+    key = find_key(type(blocks[0]), name.removesuffix("[]"))
+    value = getattr(blocks[0], key.attribute)
+    inner = f"{path}.{key.name}" if path else key.name
+    found = [(f"{inner}[{at}]", entry) for at, entry in enumerate(value)] if name.endswith("[]") else [(inner, value)]
+    for found_path, item in found:
+        if not rest:
+            yield _Place(found_path, item, item == key.default, blocks)
+        elif item is not None:
+            yield from _find_places(rest, found_path, (item, *blocks))
+
+
+def _find_line(place: _Place, config: Config) -> int:
+    if place.path in config.origins:
+        return config.origins[place.path].line
+    return next((block.line for block in (place.value, *place.blocks) if isinstance(block, SharedResource)), 0)
