@@ -51,6 +51,21 @@ class UnreadableGpu(msgspec.Struct, frozen=True, kw_only=True):
     fault: Fault
 
 
+class GpuRef(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A GPU as far as it was recognised when a call about it was made: first by place, then by slot, then by name.
+
+    ``index`` is a place among ``count``: it means the same card only while NVML counts as many.
+    """
+
+    index: int
+    count: int
+    pci: str | None = None
+    uuid: str | None = None
+
+    def __str__(self) -> str:
+        return self.uuid or self.pci or f"index {self.index}"
+
+
 class Driver(msgspec.Struct, frozen=True, kw_only=True):
     """Versions as the driver states them: ``"580.65.06"`` and ``"13.0"``."""
 

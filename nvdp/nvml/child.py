@@ -1,0 +1,130 @@
+"""The NVML child: ``python -m nvdp.nvml.child --fd 5 --driver-root /driver-root``, started by ``nvml.client`` only.
+
+The daemon never loads libnvidia-ml. This process does, answers one command at a time and says before each call what
+it is about to do, so that a call that never returns, or crashes, costs this process and not the daemon. It imports
+little, for it is started often; it ends with its parent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+from typing import Final
+
+import msgspec
+import pynvml
+
+from nvdp.errors import NvmlError
+from nvdp.model.inventory import GpuRef
+from nvdp.nvml.driver import DriverLibrary
+from nvdp.nvml.frames import Answer, Breadcrumb, Close, Command, Probe, Refused, Scan, read_command, write_frame
+from nvdp.nvml.kinds import describe_code, find_kind
+from nvdp.nvml.library import Library
+from nvdp.nvml.scan import GpuReader
+
+_PR_SET_PDEATHSIG: Final = 1
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """The arguments: the inherited end of the socket pair, and where NVML comes from."""
+
+    fd: int
+    driver_root: str = "/"
+    simulated: str = ""
+
+
+class Session:
+    """One NVML session: opened by the first command, never opened twice.
+
+    A process cannot load a new libnvidia-ml, since the old one stays mapped: after ``Refused`` a new child is needed.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self._fd = options.fd
+        self._library = _choose_library(options)
+        self._reader = GpuReader(self._announce, self._library.find_numa_node)
+        self._open = False
+
+    def answer(self, command: Command) -> Answer | None:
+        """The answer to send; None after Close."""
+        try:
+            if isinstance(command, Close):
+                self._shut_down()
+                return None
+            self._start()
+            if isinstance(command, Scan):
+                return self._reader.scan(command.skip)
+            return self._reader.probe(command.gpu, command.skip)
+        except NvmlError as error:
+            return self._refuse(error)
+
+    def _start(self) -> None:
+        if self._open:
+            return
+        self._announce("dlopen", None)
+        self._library.install()
+        self._announce("nvmlInit", None)
+        try:
+            pynvml.nvmlInitWithFlags(pynvml.NVML_INIT_FLAG_NO_GPUS)  # a node without GPUs is no failure
+        except pynvml.NVMLError as error:
+            word, text = describe_code(error.value)
+            raise NvmlError(f"nvmlInit: {text}", kind=word, call="nvmlInit") from error
+        self._open = True
+
+    def _shut_down(self) -> None:
+        if self._open:
+            self._announce("nvmlShutdown", None)
+            with contextlib.suppress(pynvml.NVMLError):  # the process ends anyway
+                pynvml.nvmlShutdown()
+
+    def _refuse(self, error: NvmlError) -> Refused:
+        kind = find_kind(word=error.kind)
+        remedy = self._library.explain(kind) if kind is not None and error.call != "dlopen" else ""
+        return Refused(call=error.call, kind=error.kind, text=f"{error}; {remedy}" if remedy else str(error))
+
+    def _announce(self, call: str, gpu: GpuRef | None) -> None:
+        write_frame(self._fd, Breadcrumb(call=call, gpu=gpu))
+
+
+def main(arguments: list[str]) -> int:
+    """Serve commands until Close or the end of the daemon. Returns the exit code."""
+    _die_with_parent()
+    # A key pressed in a terminal is meant for the daemon, which ends its children itself.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    options = parse_options(arguments)
+    session = Session(options)
+    try:
+        while (command := read_command(options.fd)) is not None:
+            answer = session.answer(command)
+            if answer is None:
+                break
+            write_frame(options.fd, answer)
+    except (BrokenPipeError, ConnectionResetError):
+        pass  # the daemon has gone: so do we
+    return 0
+
+
+def parse_options(arguments: list[str]) -> Options:
+    """``--name value`` pairs. argparse alone would cost a sixth of the start."""
+    pairs = zip(arguments[::2], arguments[1::2], strict=True)
+    return msgspec.convert({name.removeprefix("--"): value for name, value in pairs}, Options, strict=False)
+
+
+def _choose_library(options: Options) -> Library:
+    if options.simulated:
+        from nvdp.nvml.simulated.library import SimulatedLibrary  # noqa: PLC0415 - a real node never loads it
+
+        return SimulatedLibrary(options.simulated)
+    return DriverLibrary(options.driver_root)
+
+
+def _die_with_parent() -> None:
+    """Even inside a call that never returns, where the end of the socket would go unseen."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    os._exit(main(sys.argv[1:]))  # not through the destructors of a driver library, which may not return

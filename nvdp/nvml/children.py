@@ -1,0 +1,121 @@
+"""All NVML children of this process: how they are started, and what became of those that would not die."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import nvdp
+from nvdp.errors import HostError
+from nvdp.nvml.client import NvmlClient
+
+_KILL_WAIT_S: Final = 1.0
+
+
+class NvmlChildren:
+    """Starts children that use the driver under ``driver_root``, or the machine of the node file ``simulated``.
+
+    Any thread. ``kill`` is what ends a process at once; it is a parameter because no test can put a process into an
+    uninterruptible sleep.
+    """
+
+    def __init__(
+        self,
+        *,
+        driver_root: str = "/",
+        simulated: str = "",
+        kill: Callable[[subprocess.Popen[bytes]], None] = subprocess.Popen.kill,
+        kill_wait_s: float = _KILL_WAIT_S,
+    ) -> None:
+        self._source = ["--simulated", simulated] if simulated else ["--driver-root", driver_root]
+        # A simulated machine reports mistakes in an edited node file there; a driver's library may write anything.
+        self._stderr_shown = bool(simulated)
+        self._kill = kill
+        self._kill_wait_s = kill_wait_s
+        self._lock = threading.Lock()
+        self._alive: set[NvmlClient] = set()
+        self._abandoned: list[NvmlClient] = []
+        self._closing = False
+
+    def spawn(self) -> NvmlClient:
+        """A new child; NVML is loaded and initialised by its first command. Raises HostError if there can be none.
+
+        The child dies when the thread that called this ends (PR_SET_PDEATHSIG is bound to the thread). After
+        ``close_all`` every call of it answers ``Closed``.
+        """
+        try:
+            client = self._start()
+        except OSError as error:
+            raise HostError(f"the NVML child cannot be started: {error}; see the pod's limits") from error
+        with self._lock:
+            self._alive.add(client)
+            closing = self._closing
+        if closing:
+            client.close()
+        return client
+
+    def end(self, client: NvmlClient) -> None:
+        """End a child and wait a second at most; called by the thread that uses it."""
+        gone = client.end(wait_s=self._kill_wait_s)
+        with self._lock:
+            self._alive.discard(client)
+            if not gone:
+                self._abandoned.append(client)
+
+    def count_abandoned(self) -> int:
+        """Children that were killed but are not gone: they sleep uninterruptibly in the driver. Does not block."""
+        with self._lock:
+            self._abandoned = [client for client in self._abandoned if not client.is_gone]
+            return len(self._abandoned)
+
+    def close_all(self) -> None:
+        """Kill all children at once, now and for ever: calls that wait return ``Closed``. Does not block."""
+        with self._lock:
+            self._closing = True
+            clients = list(self._alive)
+        for client in clients:
+            client.close()
+
+    def _start(self) -> NvmlClient:
+        ours, theirs = socket.socketpair()
+        stderr, stderr_theirs = (None, None) if self._stderr_shown else _open_pipe()
+        try:
+            process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
+                [sys.executable, "-P", "-S", "-m", "nvdp.nvml.child", "--fd", str(theirs.fileno()), *self._source],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=stderr_theirs,
+                env=_build_environment(),
+                process_group=0,  # a key pressed in a terminal is not for it
+            )
+        except BaseException:
+            ours.close()
+            if stderr is not None:
+                os.close(stderr)
+            raise
+        finally:
+            theirs.close()
+            if stderr_theirs is not None:
+                os.close(stderr_theirs)
+        return NvmlClient(process, ours, stderr, kill=self._kill)
+
+
+def _open_pipe() -> tuple[int, int]:
+    """A pipe that never blocks: nobody reads between commands, and a talkative library must not wait for that."""
+    reader, writer = os.pipe()
+    os.set_blocking(reader, False)
+    os.set_blocking(writer, False)
+    return reader, writer
+
+
+def _build_environment() -> dict[str, str]:
+    """Our own, with our import path: the child starts without ``site``, which saves it a quarter of its start."""
+    here = str(Path(nvdp.__file__).parent.parent)
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([here, *filter(None, sys.path)])}

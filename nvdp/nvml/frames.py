@@ -1,0 +1,135 @@
+"""What daemon and NVML child say to each other: msgspec values in frames of four bytes of length and a body.
+
+One command is answered by any number of breadcrumbs and one answer. A breadcrumb is sent before each NVML call, so
+that the daemon knows which call of which GPU did not return.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Final, TypeAlias
+
+import msgspec
+
+from nvdp.model.inventory import Fault, Gpu, GpuRef, Inventory
+
+# The longest body: an inventory of a hundred GPUs has 40 KiB, so what is longer is no frame of ours.
+BODY_LIMIT_BYTES: Final = 1 << 20
+_LENGTH_BYTES: Final = 4
+
+
+class Scan(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Read all GPUs but those in ``skip``, whose calls do not return."""
+
+    skip: tuple[GpuRef, ...] = ()
+
+
+class Probe(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Read one GPU as a scan would, and touch no other more than is needed to find it; never those in ``skip``."""
+
+    gpu: GpuRef
+    skip: tuple[GpuRef, ...] = ()
+
+
+class Close(msgspec.Struct, frozen=True, tag=True):
+    """Shut NVML down and exit."""
+
+
+class Breadcrumb(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """This NVML call is about to be made. ``gpu`` is None where it concerns the library as a whole."""
+
+    call: str
+    gpu: GpuRef | None = None
+
+
+class Scanned(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The answer to Scan. ``skipped`` are the entries of ``skip`` that were met on the way."""
+
+    inventory: Inventory
+    skipped: tuple[GpuRef, ...] = ()
+
+
+class Probed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The answer to Probe: what was read, or why nothing could be. Neither if NVML does not count such a GPU."""
+
+    gpu: Gpu | None = None
+    fault: Fault | None = None
+
+
+class Refused(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """NVML failed as a whole: it could not be loaded or initialised, or does not even count.
+
+    ``kind`` is the word of an ``NvmlErrorKind``, ``text`` the whole story for a person.
+    """
+
+    call: str
+    kind: str
+    text: str
+
+
+Command: TypeAlias = Scan | Probe | Close
+Answer: TypeAlias = Scanned | Probed | Refused
+Message: TypeAlias = Breadcrumb | Answer
+
+_encoder: Final = msgspec.msgpack.Encoder()
+_decode_command: Final = msgspec.msgpack.Decoder(Command).decode
+_decode_message: Final = msgspec.msgpack.Decoder(Message).decode
+
+
+def encode_frame(value: Command | Message) -> bytes:
+    """``value`` with its length in front."""
+    body = _encoder.encode(value)
+    return len(body).to_bytes(_LENGTH_BYTES, "big") + body
+
+
+class FrameBuffer:
+    """Cuts a byte stream into messages. Raises ValueError at what is no frame of ours: then the peer is broken."""
+
+    def __init__(self) -> None:
+        self._bytes = bytearray()
+
+    def add(self, data: bytes) -> None:
+        self._bytes += data
+
+    def take(self) -> Iterator[Message]:
+        """The complete messages so far, each once."""
+        while (body := self._cut()) is not None:
+            yield _decode_message(body)  # msgspec.ValidationError and DecodeError are ValueErrors
+
+    def _cut(self) -> bytes | None:
+        if len(self._bytes) < _LENGTH_BYTES:
+            return None
+        length = int.from_bytes(self._bytes[:_LENGTH_BYTES], "big")
+        if length > BODY_LIMIT_BYTES:
+            raise ValueError(f"a frame of {length} bytes")
+        end = _LENGTH_BYTES + length
+        if len(self._bytes) < end:
+            return None
+        body = bytes(self._bytes[_LENGTH_BYTES:end])
+        del self._bytes[:end]
+        return body
+
+
+def read_command(fd: int) -> Command | None:
+    """The next command; blocks for it. None when the daemon is gone."""
+    length = _read_exactly(fd, _LENGTH_BYTES)
+    body = _read_exactly(fd, int.from_bytes(length, "big")) if length is not None else None
+    return _decode_command(body) if body is not None else None
+
+
+def write_frame(fd: int, value: Message) -> None:
+    """Send all of it; blocks while the daemon does not read. Raises OSError when the daemon is gone."""
+    data = memoryview(encode_frame(value))
+    while data:
+        data = data[os.write(fd, data) :]
+
+
+def _read_exactly(fd: int, size: int) -> bytes | None:
+    data = b""
+    while len(data) < size:
+        chunk = os.read(fd, size - len(data))
+        if not chunk:
+            return None
+        data += chunk
+    return data

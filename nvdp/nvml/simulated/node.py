@@ -1,0 +1,119 @@
+"""A simulated node as values: what the machine consists of, once a node file has been read and found good."""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+from nvdp.nvml.kinds import NvmlErrorKind
+
+
+class DriverState(enum.Enum):
+    """READY, no library to load, or a library without its kernel module."""
+
+    READY = "ready"
+    MISSING = "missing"
+    NOT_LOADED = "not-loaded"
+
+
+class SimulatedDriver(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+    """``kernel`` is the kernel module's version; one that differs from ``version`` makes NVML refuse to start."""
+
+    version: str = "580.65.06"
+    cuda: str = "13.0"
+    kernel: str | None = None
+    state: DriverState = DriverState.READY
+
+
+class Process(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+    """A compute process on a GPU."""
+
+    pid: int
+    memory_bytes: int = 0
+
+
+class Instance(msgspec.Struct, frozen=True, kw_only=True):
+    """A MIG device: one compute instance that fills its GPU instance."""
+
+    uuid: str
+    profile: str
+    slices: int
+    gpu_instance: int
+    compute_instance: int
+    memory_bytes: int
+
+
+class MigState(enum.Enum):
+    """The MIG mode, where the card has one."""
+
+    UNSUPPORTED = "unsupported"
+    DISABLED = "disabled"
+    ENABLED = "enabled"
+
+
+class SimulatedGpu(msgspec.Struct, frozen=True, kw_only=True):
+    """One card. ``position`` is its place in the node file, which does not change when cards are lost or removed.
+
+    ``uuid`` is empty for a card that hides it. ``nvswitch_links`` is the number of NVLinks to the node's switches.
+    """
+
+    position: int
+    uuid: str
+    pci: str
+    minor: int
+    product: str
+    memory_bytes: int
+    compute_capability: str
+    numa: int | None
+    mig: MigState
+    instances: tuple[Instance, ...] = ()
+    nvswitch_links: int = 0
+    processes: tuple[Process, ...] = ()
+
+
+class Link(msgspec.Struct, frozen=True, kw_only=True):
+    """``links`` NVLinks directly between two cards, by position."""
+
+    gpus: tuple[int, int]
+    links: int
+
+
+class FaultRule(msgspec.Struct, frozen=True, kw_only=True):
+    """What goes wrong in calls that match ``call``, on the card at ``position`` or, if None, on any and none.
+
+    Exactly one of the three: it returns ``code``, does not return, or crashes the process.
+    """
+
+    call: str
+    position: int | None
+    code: int | None = None
+    hang: bool = False
+    crash: bool = False
+
+
+class Node(msgspec.Struct, frozen=True, kw_only=True):
+    """A whole machine. ``lost`` cards are counted but cannot be reached; ``removed`` ones are not there at all."""
+
+    driver: SimulatedDriver
+    gpus: tuple[SimulatedGpu, ...]
+    lost: frozenset[int] = frozenset()
+    removed: frozenset[int] = frozenset()
+    nvlinks: tuple[Link, ...] = ()
+    pcie_switches: tuple[frozenset[int], ...] = ()
+    faults: tuple[FaultRule, ...] = ()
+
+    @property
+    def present(self) -> tuple[SimulatedGpu, ...]:
+        """The cards in the order of their NVML index: those behind a removed one move up."""
+        return tuple(gpu for gpu in self.gpus if gpu.position not in self.removed)
+
+
+def parse_error_code(text: str) -> int | None:
+    """NVML's return code from our word, from NVIDIA's constant or from the number; None if it is none of these."""
+    if text.isdecimal():
+        return int(text) or None
+    for kind in NvmlErrorKind:
+        if text in {kind.word, f"NVML_ERROR_{kind.name}"}:
+            return kind.code
+    return None

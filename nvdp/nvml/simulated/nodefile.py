@@ -1,0 +1,284 @@
+"""Node files: YAML that describes a simulated machine, in full or by model names; see docs/nvml.md.
+
+Never imports pynvml: the daemon checks a node file before it starts anything.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import msgspec
+import yaml
+
+from nvdp.errors import HostError
+from nvdp.nvml.simulated.models import MIB, MODELS, Model
+from nvdp.nvml.simulated.names import find_call_problem
+from nvdp.nvml.simulated.node import (
+    FaultRule,
+    Instance,
+    Link,
+    MigState,
+    Node,
+    Process,
+    SimulatedDriver,
+    SimulatedGpu,
+    parse_error_code,
+)
+
+NODES: Final = Path(__file__).parent / "nodes"
+# Every scalar stays text until a field's type says otherwise: YAML 1.1 would read 0000:17:00.0 as a number.
+_LOADER: Final[Any] = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
+_PCI: Final = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+_UUID: Final = re.compile(r"GPU-[\w.-]+")
+_PROFILE: Final = re.compile(r"(?:\d+c\.)?(?P<slices>\d+)g\.(?P<memory>\d+)gb(?:[+-][\w.]+)?")
+_VALIDATION: Final = re.compile(r"(?P<text>.*?)(?: - at `\$\.?(?P<path>.*)`)?")
+
+T = TypeVar("T")
+
+
+class _Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+    """Base of the file's own structures: camelCase keys, no unknown ones."""
+
+
+class _InstanceEntry(_Entry):
+    profile: str
+    uuid: str | None = None
+    gpu_instance: int | None = None
+    compute_instance: int = 0
+    memory_bytes: int | None = None
+
+
+class _GpuEntry(_Entry):
+    """``count`` cards. A fact is one value for all of them, or a list with one value for each."""
+
+    model: str | None = None
+    count: int = 1
+    product: str | None = None
+    uuid: str | tuple[str, ...] | None = None
+    pci: str | tuple[str, ...] | None = None
+    minor: int | tuple[int, ...] | None = None
+    memory_bytes: int | None = None
+    compute_capability: str | None = None
+    numa: int | tuple[int | None, ...] | None = None
+    mig: MigState | None = None
+    instances: tuple[_InstanceEntry, ...] = ()
+    nvswitch_links: int = 0
+    processes: tuple[Process, ...] = ()
+
+
+class _LinkEntry(_Entry):
+    gpus: tuple[str, str]
+    links: int
+
+
+class _FaultEntry(_Entry):
+    call: str
+    gpu: str | None = None
+    error: str | None = None
+    hang: bool = False
+    crash: bool = False
+
+
+class _NodeFile(_Entry):
+    driver: SimulatedDriver = SimulatedDriver()
+    gpus: tuple[_GpuEntry, ...] = ()
+    lost: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    nvlinks: tuple[_LinkEntry, ...] = ()
+    pcie_switches: tuple[tuple[str, ...], ...] = ()
+    faults: tuple[_FaultEntry, ...] = ()
+
+
+def find_node_file(path_or_name: str) -> Path:
+    """The file of a path, or of the name of a node that comes with nvdp. HostError names those there are."""
+    path = Path(path_or_name)
+    if path.exists() or "/" in path_or_name:
+        return path
+    named = NODES / f"{path_or_name}.yaml"
+    if named.exists():
+        return named
+    names = ", ".join(sorted(file.stem for file in NODES.glob("*.yaml")))
+    raise HostError(f"{path_or_name}: there is no such node file, and no node of that name; there are {names}")
+
+
+def load_node(path_or_name: str) -> Node:
+    """Read and judge a node file. Raises HostError: one line that names the file, the place and the mistake."""
+    path = find_node_file(path_or_name)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise HostError(f"{path}: the node file cannot be read: {error}") from error
+    return parse_node(text, name=str(path))
+
+
+def parse_node(text: str, *, name: str) -> Node:
+    """The node that ``text`` describes; ``name`` stands in front of every message. Raises HostError."""
+    try:
+        file = msgspec.convert(yaml.load(text, Loader=_LOADER) or {}, _NodeFile, strict=False)  # noqa: S506 - a base loader makes text, lists and mappings only
+        return _build_node(file)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
+        raise HostError(f"{name}{place}: {error.problem or error.context}") from error
+    except (yaml.YAMLError, RecursionError) as error:
+        raise HostError(f"{name}: not YAML: {' '.join(str(error).split())}") from error
+    except msgspec.ValidationError as error:
+        match = _VALIDATION.fullmatch(str(error))
+        path, told = (match["path"], match["text"]) if match else (None, str(error))
+        told = told.replace("Object contains unknown field", "unknown key").replace("`", "")
+        raise HostError(f"{name}: {f'{path}: ' if path else ''}{told}") from error
+    except _Mistake as error:
+        raise HostError(f"{name}: {error}") from error
+
+
+class _Mistake(Exception):
+    """Something that is of the right type and still makes no machine; its text starts with the place."""
+
+
+def _build_node(file: _NodeFile) -> Node:
+    gpus: list[SimulatedGpu] = []
+    for number, entry in enumerate(file.gpus):
+        _build_gpus(entry, gpus, place=f"gpus[{number}]")
+    for what in ("uuid", "pci"):
+        values = [getattr(gpu, what) for gpu in gpus if getattr(gpu, what)]
+        for value in values:
+            if values.count(value) > 1:
+                raise _Mistake(f"gpus: {what} {value} is used twice")
+    return Node(
+        driver=file.driver,
+        gpus=tuple(gpus),
+        lost=frozenset(_resolve(ref, gpus, place="lost") for ref in file.lost),
+        removed=frozenset(_resolve(ref, gpus, place="removed") for ref in file.removed),
+        nvlinks=tuple(_build_link(entry, gpus, place=f"nvlinks[{n}]") for n, entry in enumerate(file.nvlinks)),
+        pcie_switches=tuple(
+            frozenset(_resolve(ref, gpus, place=f"pcieSwitches[{n}]") for ref in refs)
+            for n, refs in enumerate(file.pcie_switches)
+        ),
+        faults=tuple(_build_fault(entry, gpus, place=f"faults[{n}]") for n, entry in enumerate(file.faults)),
+    )
+
+
+def _build_gpus(entry: _GpuEntry, gpus: list[SimulatedGpu], *, place: str) -> None:
+    if entry.count < 1:
+        raise _Mistake(f"{place}.count: must be 1 or more, not {entry.count}")
+    model = _find_model(entry, place=place)
+    for number in range(entry.count):
+        position = len(gpus)
+        seed = f"{entry.model or model.product}/{position}"
+        pci = _pick(entry.pci, number, entry.count, place=f"{place}.pci") or _build_pci(position)
+        uuid = _pick(entry.uuid, number, entry.count, place=f"{place}.uuid")
+        minor = _pick(entry.minor, number, entry.count, place=f"{place}.minor")
+        if not _PCI.fullmatch(pci.lower()):
+            raise _Mistake(f"{place}.pci: {pci} is no PCI address; write it like 0000:17:00.0")
+        if uuid and not _UUID.fullmatch(uuid):
+            raise _Mistake(f"{place}.uuid: {uuid} is no GPU UUID; write it like {_build_uuid('GPU', seed)}")
+        gpus.append(
+            SimulatedGpu(
+                position=position,
+                uuid=_build_uuid("GPU", seed) if uuid is None else uuid,
+                pci=pci.lower(),
+                minor=position if minor is None else minor,
+                product=model.product,
+                memory_bytes=model.memory_bytes,
+                compute_capability=model.compute_capability,
+                numa=_pick(entry.numa, number, entry.count, place=f"{place}.numa"),
+                mig=entry.mig or (MigState.DISABLED if model.has_mig else MigState.UNSUPPORTED),
+                instances=tuple(
+                    _build_instance(instance, n, seed=seed, place=f"{place}.instances[{n}]")
+                    for n, instance in enumerate(entry.instances)
+                ),
+                nvswitch_links=entry.nvswitch_links,
+                processes=entry.processes,
+            )
+        )
+
+
+def _find_model(entry: _GpuEntry, *, place: str) -> Model:
+    """The model's facts, with what the entry itself says in their place."""
+    if entry.model is None:
+        if entry.product is None:
+            raise _Mistake(f"{place}: model or product is missing; models are {', '.join(MODELS)}")
+        return Model(
+            product=entry.product,
+            memory_bytes=entry.memory_bytes or 0,
+            compute_capability=entry.compute_capability or "0.0",
+        )
+    if entry.model not in MODELS:
+        near = difflib.get_close_matches(entry.model, MODELS, n=1)
+        remedy = f"did you mean {near[0]}?" if near else f"models are {', '.join(MODELS)}"
+        raise _Mistake(f"{place}.model: there is no model {entry.model}; {remedy}")
+    model = MODELS[entry.model]
+    return msgspec.structs.replace(
+        model,
+        product=entry.product or model.product,
+        memory_bytes=model.memory_bytes if entry.memory_bytes is None else entry.memory_bytes,
+        compute_capability=entry.compute_capability or model.compute_capability,
+    )
+
+
+def _build_instance(entry: _InstanceEntry, number: int, *, seed: str, place: str) -> Instance:
+    match = _PROFILE.fullmatch(entry.profile)
+    if match is None:
+        raise _Mistake(f"{place}.profile: {entry.profile} is no MIG profile; write it like 1g.10gb")
+    return Instance(
+        uuid=entry.uuid or _build_uuid("MIG", f"{seed}/{number}"),
+        profile=entry.profile,
+        slices=int(match["slices"]),
+        gpu_instance=number + 1 if entry.gpu_instance is None else entry.gpu_instance,
+        compute_instance=entry.compute_instance,
+        memory_bytes=int(match["memory"]) * 1024 * MIB if entry.memory_bytes is None else entry.memory_bytes,
+    )
+
+
+def _build_link(entry: _LinkEntry, gpus: Sequence[SimulatedGpu], *, place: str) -> Link:
+    first, second = (_resolve(ref, gpus, place=f"{place}.gpus") for ref in entry.gpus)
+    if first == second:
+        raise _Mistake(f"{place}.gpus: a link is between two cards, not from {entry.gpus[0]} to itself")
+    return Link(gpus=(first, second), links=entry.links)
+
+
+def _build_fault(entry: _FaultEntry, gpus: Sequence[SimulatedGpu], *, place: str) -> FaultRule:
+    if [entry.error is not None, entry.hang, entry.crash].count(True) != 1:
+        raise _Mistake(f"{place}: give one of error, hang: true and crash: true")
+    if problem := find_call_problem(entry.call):
+        raise _Mistake(f"{place}.call: {problem}")
+    code = parse_error_code(entry.error) if entry.error is not None else None
+    if entry.error is not None and code is None:
+        raise _Mistake(f"{place}.error: {entry.error} is no NVML error; write it like GpuIsLost or 15")
+    position = None if entry.gpu is None else _resolve(entry.gpu, gpus, place=f"{place}.gpu")
+    return FaultRule(call=entry.call, position=position, code=code, hang=entry.hang, crash=entry.crash)
+
+
+def _resolve(ref: str, gpus: Sequence[SimulatedGpu], *, place: str) -> int:
+    """The position of a card that is given by position, UUID or PCI address."""
+    for gpu in gpus:
+        if ref in {str(gpu.position), gpu.uuid} or ref.lower() == gpu.pci:
+            return gpu.position
+    raise _Mistake(f"{place}: there is no card {ref}; give its place in the file (0 to {len(gpus) - 1}), UUID or PCI")
+
+
+def _pick(value: T | tuple[T, ...] | None, number: int, count: int, *, place: str) -> T | None:
+    """The value of one card of an entry."""
+    if not isinstance(value, tuple):
+        if value is not None and count > 1 and place.endswith((".uuid", ".pci", ".minor")):
+            raise _Mistake(f"{place}: {count} cards cannot share it; give a list of {count}")
+        return value
+    if len(value) != count:
+        raise _Mistake(f"{place}: {len(value)} values for {count} cards")
+    return value[number]
+
+
+def _build_pci(position: int) -> str:
+    domain, slot = divmod(position, 29)
+    return f"{domain:04x}:{0x10 + 8 * slot:02x}:00.0"
+
+
+def _build_uuid(kind: str, seed: str) -> str:
+    """The same card in the same place of the same file has the same name, always."""
+    text = hashlib.sha256(f"{kind}/{seed}".encode()).hexdigest()
+    return f"{kind}-{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:32]}"

@@ -1,0 +1,175 @@
+"""C signatures of simulated calls: each argument is taken as C would take it, or the call is refused loudly.
+
+pynvml passes what ctypes would convert: numbers, ``byref`` objects, arrays, pointers. A wrapper that passed by value
+what C takes by reference would crash a real process; here it raises TypeError.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any, Final, Protocol, TypeAlias
+
+import pynvml
+
+from nvdp.nvml.kinds import NvmlErrorKind
+from nvdp.nvml.simulated.machine import Device, Machine, MigDevice, NvmlReturn
+from nvdp.nvml.simulated.node import SimulatedGpu
+
+_ByRef: Final = type(ctypes.byref(ctypes.c_int()))
+_Pointer: Final[Any] = ctypes._Pointer  # type: ignore[attr-defined]  # noqa: SLF001 - the only name of the base class
+# Fills in what the call answers; returns None for NVML_SUCCESS, or what the C function returns instead of a code.
+Implementation: TypeAlias = Callable[..., "bytes | None"]
+
+
+class Parameter(Protocol):
+    """One parameter of a C function: its C type, and how an argument becomes what the implementation gets."""
+
+    c_type: Any
+
+    def take(self, argument: Any, machine: Machine) -> Any:
+        """Raises TypeError for an argument that C would not survive, NvmlReturn for one that NVML refuses."""
+        ...
+
+
+class Number:
+    """An unsigned int by value."""
+
+    c_type = ctypes.c_uint
+
+    def take(self, argument: Any, machine: Machine) -> int:  # noqa: ARG002 - as the Protocol says
+        value = getattr(argument, "value", argument)
+        if not isinstance(value, int):
+            raise TypeError(f"{argument!r} is no number")
+        return value
+
+
+class Text:
+    """A ``const char *`` that the library reads."""
+
+    c_type = ctypes.c_char_p
+
+    def take(self, argument: Any, machine: Machine) -> str:  # noqa: ARG002 - as the Protocol says
+        value = getattr(argument, "value", argument)
+        if not isinstance(value, bytes):
+            raise TypeError(f"{argument!r} is no text")
+        return value.decode(errors="replace")
+
+
+class GpuHandle:
+    """An nvmlDevice_t of a whole GPU; with ``mig`` also that of a MIG device."""
+
+    c_type = pynvml.c_nvmlDevice_t
+
+    def __init__(self, *, mig: bool = False) -> None:
+        self._mig = mig
+
+    def take(self, argument: Any, machine: Machine) -> Device:
+        if isinstance(argument, _ByRef):
+            raise TypeError("a handle is passed by value")
+        handle = ctypes.cast(argument, ctypes.c_void_p).value or 0
+        device = machine.find_device(handle)
+        if isinstance(device, MigDevice) and not self._mig:
+            raise NvmlReturn(NvmlErrorKind.INVALID_ARGUMENT.code)
+        return device
+
+
+class GpuIndex(Number):
+    """A place in NVML's numbering, as the GPU that has it now."""
+
+    def take(self, argument: Any, machine: Machine) -> SimulatedGpu:  # type: ignore[override]
+        index = super().take(argument, machine)
+        present = machine.node.present
+        if index >= len(present):
+            raise NvmlReturn(NvmlErrorKind.INVALID_ARGUMENT.code)
+        return present[index]
+
+
+class GpuUuid(Text):
+    """A UUID, as the device that has it."""
+
+    def take(self, argument: Any, machine: Machine) -> Device:  # type: ignore[override]
+        uuid = super().take(argument, machine)
+        for gpu in machine.node.present:
+            for device in (gpu, *(MigDevice(gpu, instance) for instance in gpu.instances)):
+                if uuid == (device.instance.uuid if isinstance(device, MigDevice) else device.uuid):
+                    return device
+        raise NvmlReturn(NvmlErrorKind.NOT_FOUND.code)
+
+
+class GpuPci(Text):
+    """A PCI address with a domain of 4 or 8 digits, as the GPU in that slot."""
+
+    def take(self, argument: Any, machine: Machine) -> SimulatedGpu:  # type: ignore[override]
+        domain, _, slot = super().take(argument, machine).lower().partition(":")
+        for gpu in machine.node.present:
+            if gpu.pci == f"{domain[-4:]}:{slot}":
+                return gpu
+        raise NvmlReturn(NvmlErrorKind.NOT_FOUND.code)
+
+
+class Out:
+    """A pointer to a value that the library fills in."""
+
+    def __init__(self, target: Any) -> None:
+        self._target = target
+        self.c_type = ctypes.POINTER(target)
+
+    def take(self, argument: Any, machine: Machine) -> Any:  # noqa: ARG002 - as the Protocol says
+        """The object pointed to."""
+        if argument is None or (isinstance(argument, _Pointer) and not argument):
+            raise NvmlReturn(NvmlErrorKind.INVALID_ARGUMENT.code)
+        if isinstance(argument, _ByRef):
+            pointed = argument._obj  # type: ignore[attr-defined]  # noqa: SLF001 - what byref was given
+        elif isinstance(argument, _Pointer):
+            pointed = argument.contents
+        else:
+            raise TypeError(f"{argument!r} is passed by value where C takes a pointer to {self._target.__name__}")
+        if not isinstance(pointed, self._target):
+            raise TypeError(f"{pointed!r} is no {self._target.__name__}")
+        return pointed
+
+
+class OutArray:
+    """A pointer to the first of several values that the library fills in; None for NULL."""
+
+    def __init__(self, target: Any) -> None:
+        self._target = target
+        self.c_type = ctypes.POINTER(target)
+
+    def take(self, argument: Any, machine: Machine) -> Any:  # noqa: ARG002 - as the Protocol says
+        """Something that can be indexed."""
+        if argument is None or (isinstance(argument, _Pointer) and not argument):
+            return None
+        if getattr(argument, "_type_", None) is not self._target:
+            raise TypeError(f"{argument!r} is no array of {self._target.__name__}")
+        return argument
+
+
+class SimulatedCall:
+    """One function of the library, as pynvml gets it: callable, and with attributes that may be set as on ctypes'."""
+
+    def __init__(self, name: str, machine: Machine, parameters: tuple[Parameter, ...], body: Implementation) -> None:
+        self.name = name
+        self.parameters = parameters
+        self._machine = machine
+        self._body = body
+        self.restype: Any = ctypes.c_int
+        self.argtypes: Any = None
+        self.errcheck: Any = None
+
+    def __call__(self, *arguments: Any) -> Any:
+        """NVML's return code. Raises TypeError where a C function would have been called wrongly."""
+        if len(arguments) != len(self.parameters):
+            raise TypeError(f"{self.name} takes {len(self.parameters)} arguments, not {len(arguments)}")
+        machine = self._machine
+        machine.follow()
+        try:
+            taken = [parameter.take(given, machine) for parameter, given in zip(self.parameters, arguments, strict=True)]
+            machine.begin(self.name, next((value for value in taken if isinstance(value, SimulatedGpu | MigDevice)), None))
+            result = self._body(machine, *taken)
+        except NvmlReturn as end:
+            return end.code
+        except TypeError as error:
+            raise TypeError(f"{self.name}: {error}") from error
+        return 0 if result is None else result
