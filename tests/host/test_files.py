@@ -115,6 +115,8 @@ def test_what_cannot_be_read_is_refused_with_the_systems_reason(tmp_path):
         load_text(circle, limit_bytes=1)
     with pytest.raises(HostError, match="cannot be read: File name too long"):
         load_text(tmp_path / ("x" * 300), limit_bytes=1)
+    with pytest.raises(HostError, match="/proc/self/mem: cannot be read: Input/output error"):
+        load_text(Path("/proc/self/mem"), limit_bytes=1)  # opens, and then fails as a bad disk does
 
 
 SUBPATH = (

@@ -385,11 +385,12 @@ def test_a_burst_of_notifications_shares_looks_and_ends_with_the_last_state(tmp_
 
 def test_at_rest_it_looks_once_a_second_and_uses_no_cpu(tmp_path):
     path, looks = configmap(tmp_path / "config"), []
-    watch = PathWatch(
-        fingerprint=lambda: looks.append((time.monotonic(), time.process_time())) or config_fingerprint(path),
-        directories=lambda: config_directories(path),
-        on_change=Told(),
-    )
+
+    def look():
+        looks.append((time.monotonic(), time.process_time()))
+        return config_fingerprint(path), socket_directory_fingerprint(path.parent)  # which opens the directory
+
+    watch = PathWatch(fingerprint=look, directories=lambda: config_directories(path), on_change=Told())
     with watching(watch) as watcher:
         wait_until(lambda: watcher._covered)
         first = len(looks) + 1  # the next one may be the second look after the directories were covered
