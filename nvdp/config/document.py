@@ -23,7 +23,7 @@ _ALIAS_LIMIT: Final = 10_000
 _LOADER: Final[Any] = getattr(
     yaml, "CSafeLoader", yaml.SafeLoader
 )  # libyaml where PyYAML was built with it: 20 times faster
-_NOT_TEXT: Final = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
+_NOT_TEXT: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufeff\ufffe\uffff]")
 _STANDARD_TAG: Final = re.compile(r"tag:yaml\.org,2002:(str|int|bool|float|null|map|seq)")
 
 

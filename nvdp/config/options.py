@@ -23,6 +23,8 @@ from nvdp.config.schema import DEFAULT, Document, Origin
 from nvdp.errors import FormatError, UsageError, quote
 from nvdp.model.duration import Duration, parse_duration
 
+__all__ = ["Option", "Overrides", "list_options", "parse_options"]
+
 _DIGITS: Final = 18
 
 _BOOLEANS: Final = dict.fromkeys(("1", "t", "T", "true", "True", "TRUE"), True) | dict.fromkeys(

@@ -83,14 +83,15 @@ class MpsResource(SharedResource, frozen=True, kw_only=True, rename=camel_key):
         Mapping[DeviceRef, Quantity], Setting("the same for single GPUs, by device reference", least=_MIB)
     ] = {}
     memory_overcommit_percentage: Annotated[
-        int,
+        int | None,
         Setting(
-            "multiplies the default share of memory",
+            "multiplies the default share of memory; not together with a limit",
             least=100,
             most=1000,
             percent=True,
+            default_text="100",
         ),
-    ] = 100
+    ] = None
     multi_user: Annotated[bool, Setting("pods of different users may share the MPS server")] = True
 
 

@@ -55,15 +55,19 @@ def _check_time_slicing(sharing: TimeSlicing | None, findings: Findings) -> None
 
 def _check_memory_limits(entries: list[_Entry], findings: Findings) -> None:
     """Overcommitment multiplies a share; it means nothing beside a limit in bytes."""
-    for entry in entries:
-        overcommit = f"{entry.entry.path}.memoryOvercommitPercentage"
-        if not isinstance(entry.entry, MpsResource) or not findings.is_given(overcommit):
+    for entry in (entry.entry for entry in entries if isinstance(entry.entry, MpsResource)):
+        if entry.memory_overcommit_percentage is None:
             continue
-        for limit in ("defaultPinnedDeviceMemoryLimit", "defaultPerDevicePinnedMemoryLimit"):
-            if findings.is_given(f"{entry.entry.path}.{limit}"):
-                line = findings.find_line(f"{entry.entry.path}.{limit}")
-                findings.report(overcommit, f"not together with {limit} (line {line}); remove one")
-                break
+        if entry.default_pinned_device_memory_limit is not None:
+            limit = "defaultPinnedDeviceMemoryLimit"
+        elif entry.default_per_device_pinned_memory_limit:
+            limit = "defaultPerDevicePinnedMemoryLimit"
+        else:
+            continue
+        line = findings.find_line(f"{entry.path}.{limit}")
+        findings.report(
+            f"{entry.path}.memoryOvercommitPercentage", f"not together with {limit} (line {line}); remove one"
+        )
 
 
 def _check_devices(entries: list[_Entry], findings: Findings) -> None:
