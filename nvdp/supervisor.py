@@ -55,7 +55,8 @@ class Holders(Protocol):
 
     def ask(self) -> None: ...
 
-    def set_waiting(self, *, waiting: bool) -> None: ...
+    def set_waiting(self, waiting: bool, /) -> None:  # noqa: FBT001 - a setter's one value
+        ...
 
 
 class Memory(Protocol):
@@ -292,7 +293,7 @@ class Supervisor:
         if changed:
             memory.remember_names(plan.lists)
         self._announce(announce_plan(before, plan, scan.inventory))
-        self._with.holders.set_waiting(waiting=plan.waiting)
+        self._with.holders.set_waiting(plan.waiting)
         if plan.ask_since is not None and self._asked_at < plan.ask_since:
             self._asked_at = self._clock()
             self._with.holders.ask()
@@ -301,7 +302,7 @@ class Supervisor:
 
     def _announce(self, announcements: Iterable[Announcement]) -> None:
         for announcement in announcements:
-            self._with.log(announcement.reason, announcement.text, **announcement.fields)
+            self._with.log(announcement.reason, announcement.text, level=None, **announcement.fields)
 
     def _build_status(self) -> Status:
         scan, config, plan = self._scan, self._with.adoption.config, self._plan

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import stat
 from collections.abc import Mapping
 from pathlib import Path
@@ -50,4 +51,29 @@ def check_socket_path(path: Path) -> None:
         raise HostError(
             f"{path}: a socket path may have {PATH_LIMIT_BYTES} bytes, this one has {length}; "
             "use a shorter --kubelet-root or --kubelet-socket"
+        )
+
+
+def is_listening(path: Path) -> bool:
+    """Whether a process listens on the socket at ``path``. Does not block.
+
+    A full queue or missing rights are no refusal: somebody is there.
+    """
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(0)
+        try:
+            client.connect(str(path))
+        except (ConnectionRefusedError, FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError:
+            return True
+    return True
+
+
+def check_socket_directory(directory: Path) -> None:
+    """Raise HostError if sockets cannot be made in ``directory``. One that is missing is waited for, so it is fine."""
+    if directory.exists() and not os.access(directory, os.W_OK | os.X_OK):
+        raise HostError(
+            f"{directory}: no permission to make sockets; run as uid 0 with the directory mounted read-write, "
+            "and with SELinux set seLinuxOptions.type of the container"
         )

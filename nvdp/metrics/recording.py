@@ -81,14 +81,14 @@ class Metrics:
     def service_restarted(self, service: str) -> None:
         self._count(catalog.SERVICE_RESTARTS, service)
 
-    def scan_finished(self, seconds: float) -> None:
+    def scan_took(self, seconds: float) -> None:
         self._time(catalog.SCAN_DURATION, seconds)
 
-    def nvml_error(self, call: str, error: str) -> None:
+    def nvml_failed(self, call: str, error: str) -> None:
         """``call`` is an NVML function, ``error`` the field's word for its return code."""
         self._count(catalog.NVML_ERRORS, call, error)
 
-    def nvml_timeout(self, uuid: str) -> None:
+    def nvml_timed_out(self, uuid: str) -> None:
         self._count(catalog.NVML_TIMEOUTS, uuid)
 
     def read_counts(self) -> Iterator[tuple[Metric, dict[tuple[str, ...], float]]]:

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from nvdp.config.load import parse_config
-from nvdp.config.options import Overrides
+from nvdp.config.overrides import Overrides
 from nvdp.config.schema import Config
 from nvdp.errors import ConfigError, HostError
+from nvdp.host.change import PathWatch
 from nvdp.host.files import FileFingerprint, config_directories, config_fingerprint, config_settle_s, load_text
-from nvdp.host.watch import PathWatch
 from nvdp.services.events import ConfigRead, Post
 
 LIMIT_BYTES = 1024 * 1024

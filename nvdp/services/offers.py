@@ -22,7 +22,7 @@ from nvdp.services.events import ResourceReport
 
 
 class Actor(Protocol):
-    """What the main thread asks of a resource's actor (services/resource.py). Nothing blocks but ``join``."""
+    """What others ask of a resource's actor (services/resource.py). Only ``join`` and ``probe`` block."""
 
     @property
     def feed(self) -> Feed: ...
@@ -36,6 +36,8 @@ class Actor(Protocol):
     def stop(self, reason: str) -> None: ...
 
     def join(self, timeout_s: float) -> bool: ...
+
+    def probe(self, timeout_s: float) -> bool: ...
 
 
 class OffersObserver(Protocol):

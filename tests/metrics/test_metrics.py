@@ -161,8 +161,8 @@ RECORDED = {
         labels(uuid=GPU, to="unhealthy"),
     ),
     "service_restarted": (("gpus",), "nvdp_service_restarts_total", labels(service="gpus")),
-    "nvml_error": (("nvmlInit", "Lost"), "nvdp_nvml_errors_total", labels(call="nvmlInit", error="Lost")),
-    "nvml_timeout": ((GPU,), "nvdp_nvml_timeouts_total", labels(uuid=GPU)),
+    "nvml_failed": (("nvmlInit", "Lost"), "nvdp_nvml_errors_total", labels(call="nvmlInit", error="Lost")),
+    "nvml_timed_out": ((GPU,), "nvdp_nvml_timeouts_total", labels(uuid=GPU)),
     "rpc": (
         ("r", "Allocate", "OK", 0.1),
         "nvdp_rpc_requests_total",
@@ -170,7 +170,7 @@ RECORDED = {
     ),
     "list_latency": (("config", 0.01), "nvdp_list_latency_seconds_count", labels(cause="config")),
     "config_applied": ((0.01,), "nvdp_config_apply_duration_seconds_count", ()),
-    "scan_finished": ((0.1,), "nvdp_scan_duration_seconds_count", ()),
+    "scan_took": ((0.1,), "nvdp_scan_duration_seconds_count", ()),
 }
 
 

@@ -1,0 +1,91 @@
+"""What the metrics port answers: ``/metrics``, ``/healthz`` and ``/readyz``, and whom each asks."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Protocol
+
+from nvdp import __version__
+from nvdp.http.probes import build_health, build_ready, find_problems
+from nvdp.http.routes import Query, Response, Route
+from nvdp.metrics.recording import Metrics
+from nvdp.model.status import Status
+from nvdp.services.events import Ping, Post
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+_SOCKET_LIMIT_S = 2.0
+_REVISION = "NVDP_REVISION"  # set by the image: the commit it was built from
+
+
+class Probed(Protocol):
+    """A resource's actor, as far as a probe needs it."""
+
+    def probe(self, timeout_s: float) -> bool: ...
+
+
+class Answers:
+    """The routes of the port. ``status`` is replaced by the main thread; everything else runs on request threads."""
+
+    def __init__(
+        self,
+        *,
+        metrics: Metrics,
+        post: Post,
+        get_actors: Callable[[], Mapping[str, Probed]],
+        container_problem: Callable[[], str | None],
+    ) -> None:
+        self.status = Status()
+        self._metrics = metrics
+        self._post = post
+        self._get_actors = get_actors
+        self._container_problem = container_problem
+        self._registry: CollectorRegistry | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def routes(self) -> Mapping[str, Route]:
+        return {"/metrics": self._answer_metrics, "/healthz": self._answer_health, "/readyz": self._answer_ready}
+
+    def publish(self, status: Status) -> None:
+        """Show ``status`` from now on."""
+        self.status = status
+
+    def _answer_ready(self, query: Query) -> Response:
+        return build_ready(self.status, query)
+
+    def _answer_health(self, query: Query) -> Response:
+        problems = find_problems(
+            loop_answers=self._loop_answers,
+            sockets_answer=self._find_silent,
+            container_problem=self._find_container_problem,
+        )
+        return build_health(self.status, query, problems=problems)
+
+    def _answer_metrics(self, _query: Query) -> Response:
+        from nvdp.metrics import exposition  # noqa: PLC0415 - a tenth of the daemon's memory: only if one scrapes
+
+        with self._lock:
+            if self._registry is None:
+                revision = os.environ.get(_REVISION, "")
+                collector = exposition.DaemonCollector(
+                    self._metrics, lambda: self.status, version=__version__, revision=revision
+                )
+                self._registry = exposition.build_registry(collector)
+        return Response(body=exposition.render(self._registry), content_type=exposition.CONTENT_TYPE)
+
+    def _loop_answers(self, limit_s: float) -> bool:
+        ping = Ping(answered=threading.Event())
+        self._post(ping)
+        return ping.answered.wait(limit_s)
+
+    def _find_container_problem(self) -> str | None:
+        with self._lock:  # it keeps time, for one thread at once
+            return self._container_problem()
+
+    def _find_silent(self) -> tuple[str, ...]:
+        actors = self._get_actors()
+        return tuple(resource for resource, actor in actors.items() if not actor.probe(_SOCKET_LIMIT_S))

@@ -1,0 +1,285 @@
+"""The composition root of ``nvdp run``: builds every part, starts it, and leaves the main thread to the supervisor.
+
+The order is that of the clock: the NVML child is spawned first, and grpc is imported while it looks for GPUs.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from nvdp import __version__
+from nvdp.app.answers import Answers
+from nvdp.app.crashes import catch_thread_crashes, log_defects
+from nvdp.app.deadline import Deadline
+from nvdp.config.load import parse_config
+from nvdp.config.overrides import Overrides
+from nvdp.config.process import ProcessOptions
+from nvdp.config.schema import Config
+from nvdp.config.unbuilt import find_unbuilt_options
+from nvdp.errors import ConfigError, HostError
+from nvdp.host.change import PathWatch
+from nvdp.host.container import WornContainer
+from nvdp.host.devnodes import choose_dev_view, find_control_nodes
+from nvdp.host.files import find_static_mount
+from nvdp.host.sockets import SocketIdentity, check_socket_directory, is_listening, socket_directory_fingerprint
+from nvdp.host.state import State, StateDirectory
+from nvdp.host.sysfs import Sysfs
+from nvdp.host.watch import Watcher
+from nvdp.http.server import HttpServer
+from nvdp.kubelet.checkpoint import load_checkpoint
+from nvdp.log import StreamLog, configure_log, describe_exception, silence_libraries, write_termination_message
+from nvdp.metrics.recording import Metrics
+from nvdp.model.held import Held
+from nvdp.model.listing import ResourceList
+from nvdp.model.reasons import Level, Reason
+from nvdp.nvml.children import NvmlChildren
+from nvdp.services.configuration import ConfigurationFile
+from nvdp.services.events import Event, SignalReceived, SocketDirectoryChanged
+from nvdp.services.gpus import GpuService
+from nvdp.services.remembering import THREAD as REMEMBER
+from nvdp.services.remembering import Memory
+
+if TYPE_CHECKING:
+    from nvdp.services.resource import ResourceActor
+
+TERMINATION_LOG = Path("/dev/termination-log")
+_DEV, _HOST_DEV = Path("/dev"), Path("/host-dev")
+_HELD_WAIT_S = 1.0
+_FLUSH_S = 1.0
+_CHECKPOINT = "kubelet_internal_checkpoint"
+
+
+def run(options: ProcessOptions, overrides: Overrides) -> None:
+    """Run the daemon until it is told to stop, and end the process.
+
+    Exit code 0: asked to stop. 1: it cannot do its job at all and waiting cannot help, or a defect; the last line of
+    the log says why, and so does the pod's termination message.
+    """
+    silence_libraries()
+    log = configure_log(format=options.log_format.value if options.log_format else None, level=options.log_level.value)
+    log_defects(log)
+    code = 1
+    try:
+        code = Daemon(options, overrides, log).run()
+    except HostError as error:
+        log(Reason.STOPPED, str(error), level=Level.ERROR)
+        write_termination_message(TERMINATION_LOG, str(error))
+    except Exception as error:  # noqa: BLE001 - the last line before an exit says why
+        sys.excepthook(type(error), error, error.__traceback__)
+        write_termination_message(TERMINATION_LOG, f"a defect ended nvdp: {error}")
+    log.flush()
+    # A thread that is stuck in C, or an executor's exit hook, would keep the process alive.
+    os._exit(code)
+
+
+class Daemon:
+    """All parts of one process; ``run`` is called once, on the main thread."""
+
+    def __init__(self, options: ProcessOptions, overrides: Overrides, log: StreamLog) -> None:
+        self._options = options
+        self._overrides = overrides
+        self._log = log
+        self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._post = self._events.put
+        self._metrics = Metrics()
+        self._directory = options.kubelet_socket.parent
+        self._configuration = ConfigurationFile(options.config_file, overrides, self._post)
+
+    def run(self) -> int:
+        """Start everything and turn until told to stop; the exit code. HostError if the job cannot be done at all."""
+        options, log = self._options, self._log
+        log(Reason.STARTING, f"nvdp {__version__}  python {sys.version.split()[0]}")
+        catch_thread_crashes(self._post)
+        self._catch_signals(Deadline())
+        check_socket_directory(self._directory)
+        gpus = self._make_gpus()
+        gpus.start()
+
+        # grpc takes longer to import than everything else together; the child looks for GPUs meanwhile.
+        from nvdp.kubelet.podresources import PodResourcesClient  # noqa: PLC0415 - see above
+        from nvdp.kubelet.server import choose_socket_path, remove_stale_sockets  # noqa: PLC0415 - see above
+        from nvdp.services.adoption import Adoption  # noqa: PLC0415 - see above
+        from nvdp.services.held import HeldService  # noqa: PLC0415 - see above
+        from nvdp.services.offers import Offers  # noqa: PLC0415 - see above
+        from nvdp.supervisor import Collaborators, Supervisor  # noqa: PLC0415 - see above
+
+        choose_socket_path(self._directory, "resource")
+        held = HeldService(
+            self._post,
+            pod_resources=PodResourcesClient(options.pod_resources_socket),
+            load_checkpoint=partial(load_checkpoint, self._directory / _CHECKPOINT),
+            kubelet_answers=partial(is_listening, options.kubelet_socket),
+            log=log,
+        )
+        held.start()
+        states = StateDirectory(options.state_dir, log=log)
+        state = states.load_state()
+        memory = Memory(state, states.save_state, log=log)
+        memory.start()
+        remove_stale_sockets(self._directory)
+        offers = Offers(self._make_actor, observer=self._metrics, log=log, clock=time.monotonic)
+        adoption = Adoption(
+            last_good=self._parse_last_good(state),
+            memory=memory,
+            log=log,
+            count_edit=self._metrics.config_edit,
+            wall=time.time,
+        )
+        watcher = Watcher(self._build_watches(), log=log)
+        answers = Answers(
+            metrics=self._metrics,
+            post=self._post,
+            get_actors=lambda: offers.actors,
+            container_problem=WornContainer(
+                directory=self._directory,
+                dev=_DEV,
+                host_dev=_HOST_DEV,
+                follows_driver=self._driver_root() != "/",
+                get_driver=lambda: answers.status.driver,
+                clock=time.monotonic,
+            ),
+        )
+        http = HttpServer(port=options.metrics_port, routes=answers.routes, log=log, defect=self._report_defect)
+        starts: Mapping[str, Callable[[], None]] = {
+            "gpus": gpus.start,
+            "held": held.start,
+            "watch": watcher.start,
+            "http": http.start,
+            REMEMBER: memory.start,
+        }
+        supervisor = Supervisor(
+            self._events,
+            Collaborators(
+                adoption=adoption,
+                offers=offers,
+                gpus=gpus,
+                holders=held,
+                memory=memory,
+                observer=self._metrics,
+                log=log,
+                restart=partial(_start, starts),
+                look_now=partial(_call_all, (gpus.look_now, held.ask, watcher.check_now)),
+                publish_status=answers.publish,
+            ),
+            held=held.first_answer(_HELD_WAIT_S) or Held(),
+        )
+        self._warn()
+        watcher.start()
+        http.start()
+        code = supervisor.run()
+        gpus.stop()
+        memory.flush(_FLUSH_S)
+        log(Reason.STOPPED, f"nvdp {__version__}")
+        return code
+
+    def _catch_signals(self, deadline: Deadline) -> None:
+        def stop(number: int, _frame: FrameType | None) -> None:
+            deadline.start()
+            self._post(SignalReceived(number=number))
+
+        def look(number: int, _frame: FrameType | None) -> None:
+            self._post(SignalReceived(number=number))
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, stop)
+        signal.signal(signal.SIGHUP, look)
+
+    def _make_gpus(self) -> GpuService:
+        simulated = self._options.simulated_node
+        dev = choose_dev_view(_HOST_DEV, _DEV)
+        return GpuService(
+            NvmlChildren(driver_root=self._driver_root(), simulated=str(simulated or "")),
+            post=self._post,
+            log=self._log,
+            observer=self._metrics,
+            sysfs=None if simulated is not None else Sysfs(),
+            find_control_nodes=lambda: find_control_nodes(dev),
+        )
+
+    def _driver_root(self) -> str:
+        """Where this process sees the driver: the mounted driver root if there is one, else its own root."""
+        root = self._overrides.values.get(
+            "flags.plugin.containerDriverRoot", Config().flags.plugin.container_driver_root
+        )
+        return str(root) if Path(str(root)).is_dir() else "/"
+
+    def _make_actor(self, listed: ResourceList) -> ResourceActor:
+        from nvdp.services.resource import ResourceActor  # noqa: PLC0415 - brings grpc, see ``run``
+
+        return ResourceActor(
+            listed,
+            directory=self._directory,
+            kubelet_socket=self._options.kubelet_socket,
+            post=self._post,
+            log=self._log,
+            observer=self._metrics,
+            log_allocations=self._options.log_allocations,
+        )
+
+    def _parse_last_good(self, state: State) -> Config | None:
+        """The configuration that was in force when the predecessor stopped, if it is still one."""
+        if state.config is None:
+            return None
+        try:
+            return parse_config(state.config.text, name=state.config.source, overrides=self._overrides)
+        except ConfigError as error:
+            text = f"the last good configuration of {state.config.source} is none for this version: {error}"
+            self._log(Reason.STATE_DAMAGED, text, error=str(error))
+            return None
+
+    def _build_watches(self) -> list[PathWatch[Any]]:
+        """What is followed: the kubelet's directory, and the configuration if it is a file."""
+        directory, socket = self._directory, self._options.kubelet_socket.name
+
+        def tell(found: Mapping[str, SocketIdentity]) -> None:
+            self._post(SocketDirectoryChanged(kubelet=found.get(socket), at=time.monotonic()))
+
+        watches: list[PathWatch[Any]] = [
+            PathWatch(
+                fingerprint=lambda: socket_directory_fingerprint(directory),
+                directories=lambda: (directory,),
+                on_change=tell,
+            )
+        ]
+        configuration = self._configuration.build_watch()
+        if configuration is None:
+            self._configuration.read()
+            return watches
+        return [*watches, configuration]
+
+    def _warn(self) -> None:
+        """What is worth a warning once, at the start."""
+        options, log = self._options, self._log
+        for unbuilt in find_unbuilt_options(options):
+            log(Reason.FEATURE_NOT_BUILT, f"{unbuilt.path}: not built yet ({unbuilt.text})", path=unbuilt.path)
+        if options.config_file is not None and find_static_mount(options.config_file):
+            path = str(options.config_file)
+            text = f"{path} is a subPath mount: no edit of the ConfigMap reaches it; mount the directory"
+            log(Reason.CONFIG_MOUNT_STATIC, text, config=path)
+
+    def _report_defect(self, error: Exception) -> None:
+        self._log(
+            Reason.SERVICE_RESTARTED, "a request to the metrics port failed", level=None, **describe_exception(error)
+        )
+
+
+def _start(starts: Mapping[str, Callable[[], None]], thread: str) -> bool:
+    """Start the service of that thread anew; False if there is none."""
+    if thread not in starts:
+        return False
+    starts[thread]()
+    return True
+
+
+def _call_all(calls: tuple[Callable[[], None], ...]) -> None:
+    for call in calls:
+        call()

@@ -1,0 +1,25 @@
+"""``nvdp run``: the daemon of a node."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import click
+
+from nvdp.commands.flags import collect_flags, take_process_flags
+from nvdp.config.options import parse_options
+
+
+@click.command()
+@take_process_flags
+def run(**parameters: Any) -> None:
+    """Serve this node's GPUs to the kubelet.
+
+    Runs until SIGTERM. Looks at everything anew on SIGHUP. Exit codes: 0 stopped as asked, 1 cannot do its job at all,
+    2 a flag or an environment variable does not parse.
+    """
+    options, overrides = parse_options(collect_flags(parameters), os.environ)
+    from nvdp.app import daemon  # noqa: PLC0415 - only once the options are known to be good
+
+    daemon.run(options, overrides)
