@@ -235,7 +235,7 @@ class Supervisor:
         """Judge a new configuration, then plan and give out until nothing more can be done at once."""
         if self._scan is None or self._scan.inventory is None:
             return
-        before = self._plan.lists if self._plan is not None else {}
+        before = self._plan.planned if self._plan is not None else {}
         applied = self._with.adoption.judge(self._scan.inventory)
         if applied is not None:
             self._stale = True
@@ -249,7 +249,7 @@ class Supervisor:
             if not self._plan_once(self._with.adoption.config, self._scan):
                 break
         if applied is not None:
-            after = self._plan.lists if self._plan is not None else {}
+            after = self._plan.planned if self._plan is not None else {}
             self._with.adoption.announce(applied, describe_changes(before, after))
 
     @property

@@ -12,6 +12,7 @@ from nvdp.model.held import Holding
 from nvdp.model.inventory import Gpu, Inventory
 from nvdp.model.listing import ResourceList, Strategy
 from nvdp.model.reasons import Reason
+from nvdp.planning.assignment import Form
 from nvdp.planning.plan import ModeChange, Plan
 
 _MAX_NAMED = 5  # devices or pods in one sentence
@@ -33,8 +34,8 @@ def announce_plan(before: Plan | None, after: Plan, inventory: Inventory) -> tup
     found: list[Announcement] = []
     waited = {_key(change): change for change in before.changes} if before is not None else {}
     waits = {_key(change): change for change in after.changes}
-    found += [_waiting(change) for key, change in waits.items() if change.holder and waited.get(key) != change]
-    found += [_changed(change) for key, change in waited.items() if key not in waits]
+    found += _together([change for key, change in waits.items() if change.holder and waited.get(key) != change])
+    found += _together([msgspec.structs.replace(waited[key], holder="") for key in waited if key not in waits])
 
     withheld_before = before.withheld if before is not None else {}
     fresh = {uuid: held for uuid, held in after.withheld.items() if withheld_before.get(uuid) != held}
@@ -50,9 +51,7 @@ def announce_plan(before: Plan | None, after: Plan, inventory: Inventory) -> tup
     for resource, listed in after.lists.items():
         facts = listed.facts
         known = shared_before.get(resource)
-        if facts.strategy is Strategy.TIME_SLICING and (
-            known is None or known.facts.strategy is not facts.strategy or known.facts.replicas != facts.replicas
-        ):
+        if facts.strategy is Strategy.TIME_SLICING and (known is None or known.facts.strategy is not facts.strategy):
             found.append(_unisolated(resource, listed, inventory))
     return tuple(found)
 
@@ -90,29 +89,34 @@ def announce_health(
     return tuple(found)
 
 
-def describe_changes(before: Mapping[str, ResourceList], after: Mapping[str, ResourceList]) -> str:
-    """What changed for each resource: ``nvidia.com/gpu: 32 → 80``, in devices that are not just leaving."""
-    counts = []
-    for resource in sorted(before.keys() | after.keys()):
-        old = before[resource].healthy_count if resource in before else 0
-        new = after[resource].healthy_count if resource in after else 0
-        if old != new:
-            counts.append(f"{resource}: {old} → {new}")
-    return ", ".join(counts) or "no change of devices"
+def describe_changes(before: Mapping[str, int], after: Mapping[str, int]) -> str:
+    """What changed in the planned devices of each resource: ``nvidia.com/gpu: 32 → 80``."""
+    counts = [
+        f"{resource}: {before.get(resource, 0)} → {after.get(resource, 0)}"
+        for resource in sorted(before.keys() | after.keys())
+        if before.get(resource, 0) != after.get(resource, 0)
+    ]
+    return ", ".join(counts) or "the same number of devices"
 
 
 def _key(change: ModeChange) -> tuple[str, object, object]:
     return change.gpu_uuid, change.before, change.after
 
 
-def _waiting(change: ModeChange) -> Announcement:
-    text = f"{change.gpu_uuid}: {change.before} → {change.after} waits for {change.holder}"
-    return Announcement(Reason.MODE_CHANGE_WAITING, text, {"device": change.gpu_uuid, "pod": change.holder})
-
-
-def _changed(change: ModeChange) -> Announcement:
-    text = f"{change.gpu_uuid}: {change.before} → {change.after}"
-    return Announcement(Reason.MODE_CHANGED, text, {"device": change.gpu_uuid})
+def _together(changes: list[ModeChange]) -> list[Announcement]:
+    """One announcement for all GPUs that change in the same way and wait for the same pod (for none: are through)."""
+    groups: dict[tuple[Form, Form, str], list[str]] = {}
+    for change in changes:
+        groups.setdefault((change.before, change.after, change.holder), []).append(change.gpu_uuid)
+    found = []
+    for (before, after, holder), gpus in groups.items():
+        text = f"{_some(gpus)}: {before} → {after}"
+        if holder:
+            fields = {"devices": gpus, "pod": holder}
+            found.append(Announcement(Reason.MODE_CHANGE_WAITING, f"{text} waits for {holder}", fields))
+        else:
+            found.append(Announcement(Reason.MODE_CHANGED, text, {"devices": gpus}))
+    return found
 
 
 def _unisolated(resource: str, listed: ResourceList, inventory: Inventory) -> Announcement:
