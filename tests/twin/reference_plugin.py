@@ -1,4 +1,4 @@
-"""The smallest device plugin that the twin can be shown with. It does no more than it is told, and no rule is obeyed."""
+"""The smallest device plugin that the twin can be shown with. It does what it is told and obeys no rule."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Self
 
 import grpc
 
@@ -68,7 +69,7 @@ class ReferencePlugin:
         self.server.add_insecure_port(f"unix:{directory / name}")
         self.server.start()
 
-    def __enter__(self) -> ReferencePlugin:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -135,14 +136,14 @@ class ReferencePlugin:
             return
         with self.changed:
             self.streams_open += 1
-        sent = 0
+        sent = [0]
         try:
             while True:
                 with self.changed:
-                    self.changed.wait_for(lambda: gone.is_set() or self.stopping or self.version != sent)
+                    self.changed.wait_for(lambda: gone.is_set() or self.stopping or self.version != sent[0])
                     if gone.is_set() or self.stopping or self.version < 0:
                         return
-                    sent, listed = self.version, list(self.listed)
+                    sent[0], listed = self.version, list(self.listed)
                 yield deviceplugin.ListAndWatchResponse(devices=listed)
         finally:
             with self.changed:

@@ -136,7 +136,7 @@ class Life:
             history=self._history,
             behaviour=self._settings.behaviour,
             faults=self._faults,
-            pods=lambda: [pod for pod in self._pods.values() if not pod.deleted],
+            pods=self._known_pods,
         )
         self._pod_resources = UnixServer(socket, link=self._settings.root / ".pr", services=[service.build_service()])
 
@@ -208,6 +208,11 @@ class Life:
                 running = self._containers_running and pod.phase == "Running"
                 self._to_readmit.discard(pod.uid)
                 self._admitter.submit(self._admit, pod, running=running)
+
+    def _known_pods(self) -> list[Pod]:
+        """A kubelet that starts learns of its pods one by one; until then PodResources does not name them."""
+        with self._history.changes:
+            return [pod for uid, pod in self._pods.items() if uid not in self._to_readmit]
 
     def _active_pods(self) -> set[str]:
         with self._history.changes:

@@ -42,7 +42,7 @@ class RateLimit:
 
 
 class PodResources:
-    """Answers for one kubelet's life. ``pods`` gives all pods that were not deleted."""
+    """Answers for one kubelet's life. ``pods`` gives the pods that the kubelet knows."""
 
     def __init__(
         self,

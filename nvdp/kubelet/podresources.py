@@ -1,0 +1,156 @@
+"""Which container holds which device, as the kubelet's pod-resources socket says.
+
+Source: the kubelet contract, B. There is no watch, so a reader polls. Kubelets before 1.34 may name pods that are over:
+then a device counts as held for longer than it is, which is the safe side, and nothing here tries to know better.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Hashable
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from nvdp.errors import KubeletError
+from nvdp.kubelet.proto import podresources_v1_pb2 as podresources
+from nvdp.kubelet.protocol import LIST_POD_RESOURCES
+from nvdp.model.held import Holding
+
+RECEIVE_LIMIT_BYTES = 16 * 1024 * 1024  # a reply lists every pod of the node, and grpc stops at 4 MiB
+_RATE_LIMIT_WORDS = "rate limit"  # the same status as for a reply that is too large: only the text differs
+_FIRST_PAUSE_S = 0.05
+_OPTIONS = (
+    ("grpc.default_authority", "localhost"),
+    ("grpc.max_receive_message_length", RECEIVE_LIMIT_BYTES),
+    ("grpc.use_local_subchannel_pool", 1),  # else a new channel inherits the back-off of the one before
+    ("grpc.enable_retries", 0),
+)
+_Identity = tuple[int, int, int]
+
+
+class PodResourcesClient:
+    """Asks one kubelet. ``list`` from one thread at a time; ``close`` from any, and it ends a call under way."""
+
+    def __init__(self, socket: Path) -> None:
+        self._socket = socket
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+        self._channel: grpc.Channel | None = None
+        self._connected_to: _Identity | None = None
+        self._answered_by: _Identity | None = None
+
+    def list(self, timeout_s: float) -> tuple[Holding, ...]:
+        """All device IDs that containers hold, sorted, each once per container. Blocks for at most ``timeout_s``.
+
+        Where the kubelet's rate limit is hit (it is shared by all readers of the node) the question is asked again,
+        with growing pauses, within that time. Raises KubeletError in one line.
+        """
+        deadline = time.monotonic() + timeout_s
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            left_s = deadline - time.monotonic()
+            try:
+                answer = LIST_POD_RESOURCES.unary(self._connect())(
+                    podresources.ListPodResourcesRequest(), timeout=max(left_s, 0.0)
+                )
+            except (grpc.RpcError, ValueError) as error:  # ValueError: the channel was closed meanwhile
+                if not _is_rate_limit(error) or left_s <= pause_s:
+                    self._disconnect()
+                    raise KubeletError(f"{self._socket}: {_describe(error, timeout_s)}") from error
+            else:
+                # Looked at afterwards: if it was replaced meanwhile, the answer may be the new one's.
+                self._answered_by = self._find_identity()
+                return build_holdings(answer)
+            self._closed.wait(pause_s)
+            pause_s *= 2
+
+    @property
+    def kubelet(self) -> Hashable:
+        """Which kubelet process gave the last answer, as a value to compare: its socket's identity."""
+        return self._answered_by
+
+    def close(self) -> None:
+        """No more answers. Idempotent."""
+        self._closed.set()
+        self._disconnect()
+
+    def _connect(self) -> grpc.Channel:
+        """The channel to the socket that is there now: a kubelet that restarted has another."""
+        identity = self._find_identity()
+        with self._lock:
+            if self._closed.is_set():
+                raise KubeletError(f"{self._socket}: closed")
+            if self._channel is not None and identity != self._connected_to:
+                self._channel.close()
+                self._channel = None
+            if identity is None:
+                raise KubeletError(
+                    f"{self._socket}: no such socket; the kubelet is not running, or its pod-resources directory is "
+                    "not mounted (--pod-resources-socket)"
+                )
+            if self._channel is None:
+                self._channel = grpc.insecure_channel(f"unix:{self._socket}", options=_OPTIONS)
+                self._connected_to = identity
+            return self._channel
+
+    def _disconnect(self) -> None:
+        with self._lock:
+            if self._channel is not None:
+                self._channel.close()
+                self._channel = None
+
+    def _find_identity(self) -> _Identity | None:
+        try:
+            found = os.stat(self._socket)  # noqa: PTH116 - once a second while something waits; Path adds frames
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino, found.st_ctime_ns
+
+
+def build_holdings(answer: podresources.ListPodResourcesResponse) -> tuple[Holding, ...]:
+    """A device on two NUMA nodes comes twice and counts once. Devices of ResourceClaims are not ours and not listed."""
+    return tuple(
+        sorted(
+            {
+                Holding(
+                    resource=devices.resource_name,
+                    device_id=device_id,
+                    namespace=pod.namespace,
+                    pod=pod.name,
+                    container=container.name,
+                )
+                for pod in answer.pod_resources
+                for container in pod.containers
+                for devices in container.devices
+                for device_id in devices.device_ids
+            }
+        )
+    )
+
+
+def _is_rate_limit(error: Any) -> bool:
+    return (
+        isinstance(error, grpc.RpcError)
+        and error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        and _RATE_LIMIT_WORDS in (error.details() or "")
+    )
+
+
+def _describe(error: Any, timeout_s: float) -> str:
+    if not isinstance(error, grpc.RpcError):
+        return "closed"
+    if _is_rate_limit(error):
+        return f"the kubelet's rate limit left no room for {timeout_s:g} s; another program asks too often"
+    sentences = {
+        grpc.StatusCode.RESOURCE_EXHAUSTED: f"the list of pods is larger than {RECEIVE_LIMIT_BYTES >> 20} MiB",
+        grpc.StatusCode.DEADLINE_EXCEEDED: f"the kubelet did not answer within {timeout_s:g} s",
+        grpc.StatusCode.UNAVAILABLE: "nobody answers; the kubelet is not running",
+        grpc.StatusCode.UNIMPLEMENTED: "the kubelet does not offer PodResources v1",
+        grpc.StatusCode.CANCELLED: "closed",
+    }
+    code = error.code()
+    return sentences.get(code) or " ".join(f"the kubelet refuses: {code.name}: {error.details()}".split())
