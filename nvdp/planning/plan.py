@@ -24,6 +24,9 @@ from nvdp.planning.withdrawal import Verdict, Waiting, may_change, may_leave
 from nvdp.planning.withholding import Withheld, withhold
 
 
+_EMPTY_TAKEN_S = 1.0  # how often to look whether an empty list was taken, should no report say so
+
+
 class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that a plan depends on. ``now`` is monotonic seconds.
 
@@ -225,11 +228,11 @@ class _Drafting:
                     wanted[device_id] = _withdrawing(device, holding.holder)
                     self._waits = True
         for resource in [name for name, listed in self._lists.items() if not listed]:
-            given_before = self._inputs.given.get(resource)
-            if given_before is None or (
-                not given_before.listed.devices and given_before.taken_version >= given_before.version
-            ):
+            last = self._inputs.given.get(resource)
+            if last is None or (not last.listed.devices and last.taken_version >= last.version):
                 del self._lists[resource]
+            else:  # withdrawn once the kubelet has taken the empty list
+                self._note(Verdict(allowed=False, at=self._inputs.now + _EMPTY_TAKEN_S))
 
     def _numa_node(self, replica: ReplicaId) -> int | None:
         if not self._inputs.config.allocation.numa_hints:
