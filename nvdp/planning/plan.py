@@ -23,7 +23,6 @@ from nvdp.planning.sizing import LIMIT_BYTES, gpu_bytes
 from nvdp.planning.withdrawal import Verdict, Waiting, may_change, may_leave
 from nvdp.planning.withholding import Withheld, withhold
 
-
 _EMPTY_TAKEN_S = 1.0  # how often to look whether an empty list was taken, should no report say so
 
 
