@@ -7,6 +7,7 @@ import sys
 import traceback
 import warnings
 from pathlib import Path
+from typing import TypedDict
 
 _TERMINATION_LIMIT_BYTES = 4096  # the kubelet reads no more of it
 
@@ -26,8 +27,15 @@ def silence_libraries() -> None:
         warnings.simplefilter("ignore")
 
 
-def describe_exception(error: BaseException) -> dict[str, str]:
-    """The fields ``error`` (one line: class and text) and ``trace`` of the log line about an unexpected exception."""
+class Described(TypedDict):
+    """Fields of a log line about an unexpected exception: ``error`` is one line, class and text."""
+
+    error: str
+    trace: str
+
+
+def describe_exception(error: BaseException) -> Described:
+    """The fields that say of an unexpected exception what it was and where it came from."""
     return {
         "error": " ".join("".join(traceback.format_exception_only(error)).split()),
         "trace": "".join(traceback.format_exception(error)),

@@ -51,7 +51,10 @@ def render_text(now: float, level: Level, reason: str, msg: str, fields: Mapping
     rest = [
         f"{text}s" if name == "seconds" else f"{_camel(name)} {text}"
         for name, value in fields.items()
-        if name not in _SUBJECT and name != "trace" and (text := _field_text(value)) and text not in told
+        if name not in _SUBJECT
+        and name != "trace"
+        and (text := _field_text(value))
+        and not _is_told(text, sentence, told)
     ]
     line = (
         f"{format_time(now)} {_LEVEL_TEXT[level]} {reason:<19} {_subject_text(sentence, fields)}{sentence}"
@@ -135,6 +138,11 @@ def _field_text(value: object) -> str:
     if isinstance(value, (list, tuple, set, frozenset)):
         return " ".join(one_line(item) for item in _plain_items(value, len(value), 0))
     return one_line(plain(value))
+
+
+def _is_told(text: str, sentence: str, words: set[str]) -> bool:
+    """A number is told by the same number only, a list by all of its items, a sentence as it stands."""
+    return words.issuperset(text.split()) or (" " in text and text in sentence)
 
 
 def _subject_text(sentence: str, fields: Mapping[str, object]) -> str:
