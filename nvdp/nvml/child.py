@@ -20,7 +20,7 @@ import pynvml
 from nvdp.errors import NvmlError
 from nvdp.model.inventory import GpuRef
 from nvdp.nvml.driver import DriverLibrary
-from nvdp.nvml.frames import Answer, Breadcrumb, Close, Command, Probe, Refused, Scan, read_command, write_frame
+from nvdp.nvml.frames import Answer, Breadcrumb, Close, Command, Refused, Scan, read_command, write_frame
 from nvdp.nvml.kinds import describe_code, find_kind
 from nvdp.nvml.library import Library
 from nvdp.nvml.scan import GpuReader

@@ -128,7 +128,7 @@ class NvmlClient:
         return outcome
 
     def close(self) -> None:
-        """Kill the child from any thread; a call that waits returns ``Closed`` at once. The owner must still ``end``."""
+        """Kill the child, from any thread; a call that waits returns ``Closed`` at once. The owner still ends it."""
         self._closed = True
         self._kill(self._process)
         with self._lock, contextlib.suppress(OSError):

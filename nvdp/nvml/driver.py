@@ -1,6 +1,6 @@
 """The driver's own libnvidia-ml: found under the driver root or by the loader, opened, and given to pynvml."""
 
-# ruff: noqa: PTH - pathlib would cost the child a tenth of its start
+# ruff: noqa: PTH110, PTH115, PTH123 - pathlib would cost the child a tenth of its start
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class DriverLibrary:
         self._proc = proc
 
     def install(self) -> None:
-        """See ``Library``. Candidates are tried by opening them: one that exists but cannot be loaded is not the end."""
+        """See ``Library``. Candidates are tried by opening them: one that exists but does not load is not the end."""
         failures = []
         for path in self._candidates():
             library, failure = _open(path)

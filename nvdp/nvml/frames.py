@@ -37,7 +37,7 @@ class Close(msgspec.Struct, frozen=True, tag=True):
 
 
 class Breadcrumb(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
-    """This NVML call is about to be made. ``gpu`` is None where it concerns the library as a whole."""
+    """An NVML call is about to be made. ``gpu`` is None where it concerns the library as a whole."""
 
     call: str
     gpu: GpuRef | None = None

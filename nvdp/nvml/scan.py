@@ -97,32 +97,31 @@ class GpuReader:
         if is_unwanted(ref):
             return None
         facts = _Facts(self._ask, ref)
+        pci = None
         try:
             handle = self._ask("nvmlDeviceGetHandleByIndex", pynvml.nvmlDeviceGetHandleByIndex, ref.index, gpu=ref)
-        except NvmlError as error:
-            return UnreadableGpu(index=ref.index, fault=_build_fault(error))
-        pci = facts.read("nvmlDeviceGetPciInfo", lambda: _read_pci(handle))
-        if pci is not None:
-            facts.ref = ref = msgspec.structs.replace(ref, pci=pci)
-            if is_unwanted(ref):
+            pci = facts.read("nvmlDeviceGetPciInfo", lambda: _read_pci(handle))
+            facts.ref = msgspec.structs.replace(ref, pci=pci)
+            if pci is not None and is_unwanted(facts.ref):
                 return None
-        try:
-            uuid = self._ask("nvmlDeviceGetUUID", _read_uuid, handle, gpu=ref)
+            uuid = self._ask("nvmlDeviceGetUUID", _read_uuid, handle, gpu=facts.ref)
         except NvmlError as error:
             return UnreadableGpu(index=ref.index, pci=pci, fault=facts.fault or _build_fault(error))
-        facts.ref = ref = msgspec.structs.replace(ref, uuid=uuid)
-        if is_unwanted(ref):
-            return None
+        facts.ref = msgspec.structs.replace(facts.ref, uuid=uuid)
+        return None if is_unwanted(facts.ref) else self._read_facts(handle, facts, uuid)
+
+    def _read_facts(self, handle: object, facts: _Facts, uuid: str) -> Gpu | None:
         product = facts.read("nvmlDeviceGetName", lambda: pynvml.nvmlDeviceGetName(handle))
         if product in _NOT_FOR_COMPUTE:
             return None
+        pci = facts.ref.pci
         return Gpu(
             uuid=uuid,
-            index=ref.index,
+            index=facts.ref.index,
             pci=pci,
             minor=facts.read("nvmlDeviceGetMinorNumber", lambda: pynvml.nvmlDeviceGetMinorNumber(handle)),
             product=product,
-            memory_bytes=facts.read("nvmlDeviceGetMemoryInfo", lambda: int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)),
+            memory_bytes=facts.read("nvmlDeviceGetMemoryInfo", lambda: _read_memory_bytes(handle)),
             compute_capability=facts.read("nvmlDeviceGetCudaComputeCapability", lambda: _read_capability(handle)),
             numa_node=self._find_numa_node(pci) if pci is not None else None,
             mig=facts.read("nvmlDeviceGetMigMode", lambda: _read_mig_mode(handle), otherwise=MigMode.UNSUPPORTED),
@@ -204,6 +203,10 @@ def _read_uuid(handle: object) -> str:
     if not uuid:
         raise ValueError("an empty UUID")
     return uuid
+
+
+def _read_memory_bytes(handle: object) -> int:
+    return int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
 
 
 def _read_capability(handle: object) -> str:

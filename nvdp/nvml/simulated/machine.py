@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
 import msgspec
@@ -75,7 +76,7 @@ class Machine:
         try:
             self.node = load_node(str(self._path))
         except HostError as error:
-            print(f"{error}; the simulated machine stays as it was", file=sys.stderr, flush=True)
+            sys.stderr.write(f"{error}; the simulated machine stays as it was\n")
 
     def get_handle(self, device: Device) -> int:
         """The same device has the same handle for the life of the process."""
@@ -87,10 +88,9 @@ class Machine:
         key = next((key for key, value in self._handles.items() if value == handle), None)
         if key is None:
             raise NvmlReturn(NvmlErrorKind.INVALID_ARGUMENT.code)
-        for gpu in self.node.gpus:
-            for device in (gpu, *(MigDevice(gpu, instance) for instance in gpu.instances)):
-                if _name(device) == key:
-                    return device
+        for device in iterate_devices(self.node.gpus):
+            if _name(device) == key:
+                return device
         raise NvmlReturn(NvmlErrorKind.GPU_IS_LOST.code)
 
     def _look(self) -> tuple[int, int, int] | None:
@@ -99,6 +99,13 @@ class Machine:
         except OSError:
             return None  # between the two halves of an editor's rename
         return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def iterate_devices(gpus: Iterable[SimulatedGpu]) -> Iterator[Device]:
+    """Each card, followed by its MIG devices."""
+    for gpu in gpus:
+        yield gpu
+        yield from (MigDevice(gpu, instance) for instance in gpu.instances)
 
 
 def _name(device: Device) -> str:

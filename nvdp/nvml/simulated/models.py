@@ -19,9 +19,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
 
 
 MODELS: Final = {
-    "h200-sxm5-141gb": Model(
-        product="NVIDIA H200", memory_bytes=143771 * MIB, compute_capability="9.0", has_mig=True
-    ),
+    "h200-sxm5-141gb": Model(product="NVIDIA H200", memory_bytes=143771 * MIB, compute_capability="9.0", has_mig=True),
     "h100-sxm5-80gb": Model(
         product="NVIDIA H100 80GB HBM3", memory_bytes=81559 * MIB, compute_capability="9.0", has_mig=True
     ),

@@ -45,7 +45,7 @@ class _Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Base of the file's own structures: camelCase keys, no unknown ones."""
 
 
-class _InstanceEntry(_Entry):
+class _InstanceEntry(_Entry, frozen=True, kw_only=True):
     profile: str
     uuid: str | None = None
     gpu_instance: int | None = None
@@ -53,7 +53,7 @@ class _InstanceEntry(_Entry):
     memory_bytes: int | None = None
 
 
-class _GpuEntry(_Entry):
+class _GpuEntry(_Entry, frozen=True, kw_only=True):
     """``count`` cards. A fact is one value for all of them, or a list with one value for each."""
 
     model: str | None = None
@@ -71,12 +71,12 @@ class _GpuEntry(_Entry):
     processes: tuple[Process, ...] = ()
 
 
-class _LinkEntry(_Entry):
+class _LinkEntry(_Entry, frozen=True, kw_only=True):
     gpus: tuple[str, str]
     links: int
 
 
-class _FaultEntry(_Entry):
+class _FaultEntry(_Entry, frozen=True, kw_only=True):
     call: str
     gpu: str | None = None
     error: str | None = None
@@ -84,7 +84,7 @@ class _FaultEntry(_Entry):
     crash: bool = False
 
 
-class _NodeFile(_Entry):
+class _NodeFile(_Entry, frozen=True, kw_only=True):
     driver: SimulatedDriver = SimulatedDriver()
     gpus: tuple[_GpuEntry, ...] = ()
     lost: tuple[str, ...] = ()
@@ -132,11 +132,11 @@ def parse_node(text: str, *, name: str) -> Node:
         path, told = (match["path"], match["text"]) if match else (None, str(error))
         told = told.replace("Object contains unknown field", "unknown key").replace("`", "")
         raise HostError(f"{name}: {f'{path}: ' if path else ''}{told}") from error
-    except _Mistake as error:
+    except MistakeError as error:
         raise HostError(f"{name}: {error}") from error
 
 
-class _Mistake(Exception):
+class MistakeError(Exception):
     """Something that is of the right type and still makes no machine; its text starts with the place."""
 
 
@@ -148,7 +148,7 @@ def _build_node(file: _NodeFile) -> Node:
         values = [getattr(gpu, what) for gpu in gpus if getattr(gpu, what)]
         for value in values:
             if values.count(value) > 1:
-                raise _Mistake(f"gpus: {what} {value} is used twice")
+                raise MistakeError(f"gpus: {what} {value} is used twice")
     return Node(
         driver=file.driver,
         gpus=tuple(gpus),
@@ -165,7 +165,7 @@ def _build_node(file: _NodeFile) -> Node:
 
 def _build_gpus(entry: _GpuEntry, gpus: list[SimulatedGpu], *, place: str) -> None:
     if entry.count < 1:
-        raise _Mistake(f"{place}.count: must be 1 or more, not {entry.count}")
+        raise MistakeError(f"{place}.count: must be 1 or more, not {entry.count}")
     model = _find_model(entry, place=place)
     for number in range(entry.count):
         position = len(gpus)
@@ -174,9 +174,9 @@ def _build_gpus(entry: _GpuEntry, gpus: list[SimulatedGpu], *, place: str) -> No
         uuid = _pick(entry.uuid, number, entry.count, place=f"{place}.uuid")
         minor = _pick(entry.minor, number, entry.count, place=f"{place}.minor")
         if not _PCI.fullmatch(pci.lower()):
-            raise _Mistake(f"{place}.pci: {pci} is no PCI address; write it like 0000:17:00.0")
+            raise MistakeError(f"{place}.pci: {pci} is no PCI address; write it like 0000:17:00.0")
         if uuid and not _UUID.fullmatch(uuid):
-            raise _Mistake(f"{place}.uuid: {uuid} is no GPU UUID; write it like {_build_uuid('GPU', seed)}")
+            raise MistakeError(f"{place}.uuid: {uuid} is no GPU UUID; write it like {_build_uuid('GPU', seed)}")
         gpus.append(
             SimulatedGpu(
                 position=position,
@@ -202,7 +202,7 @@ def _find_model(entry: _GpuEntry, *, place: str) -> Model:
     """The model's facts, with what the entry itself says in their place."""
     if entry.model is None:
         if entry.product is None:
-            raise _Mistake(f"{place}: model or product is missing; models are {', '.join(MODELS)}")
+            raise MistakeError(f"{place}: model or product is missing; models are {', '.join(MODELS)}")
         return Model(
             product=entry.product,
             memory_bytes=entry.memory_bytes or 0,
@@ -211,7 +211,7 @@ def _find_model(entry: _GpuEntry, *, place: str) -> Model:
     if entry.model not in MODELS:
         near = difflib.get_close_matches(entry.model, MODELS, n=1)
         remedy = f"did you mean {near[0]}?" if near else f"models are {', '.join(MODELS)}"
-        raise _Mistake(f"{place}.model: there is no model {entry.model}; {remedy}")
+        raise MistakeError(f"{place}.model: there is no model {entry.model}; {remedy}")
     model = MODELS[entry.model]
     return msgspec.structs.replace(
         model,
@@ -224,7 +224,7 @@ def _find_model(entry: _GpuEntry, *, place: str) -> Model:
 def _build_instance(entry: _InstanceEntry, number: int, *, seed: str, place: str) -> Instance:
     match = _PROFILE.fullmatch(entry.profile)
     if match is None:
-        raise _Mistake(f"{place}.profile: {entry.profile} is no MIG profile; write it like 1g.10gb")
+        raise MistakeError(f"{place}.profile: {entry.profile} is no MIG profile; write it like 1g.10gb")
     return Instance(
         uuid=entry.uuid or _build_uuid("MIG", f"{seed}/{number}"),
         profile=entry.profile,
@@ -238,18 +238,18 @@ def _build_instance(entry: _InstanceEntry, number: int, *, seed: str, place: str
 def _build_link(entry: _LinkEntry, gpus: Sequence[SimulatedGpu], *, place: str) -> Link:
     first, second = (_resolve(ref, gpus, place=f"{place}.gpus") for ref in entry.gpus)
     if first == second:
-        raise _Mistake(f"{place}.gpus: a link is between two cards, not from {entry.gpus[0]} to itself")
+        raise MistakeError(f"{place}.gpus: a link is between two cards, not from {entry.gpus[0]} to itself")
     return Link(gpus=(first, second), links=entry.links)
 
 
 def _build_fault(entry: _FaultEntry, gpus: Sequence[SimulatedGpu], *, place: str) -> FaultRule:
     if [entry.error is not None, entry.hang, entry.crash].count(True) != 1:
-        raise _Mistake(f"{place}: give one of error, hang: true and crash: true")
+        raise MistakeError(f"{place}: give one of error, hang: true and crash: true")
     if problem := find_call_problem(entry.call):
-        raise _Mistake(f"{place}.call: {problem}")
+        raise MistakeError(f"{place}.call: {problem}")
     code = parse_error_code(entry.error) if entry.error is not None else None
     if entry.error is not None and code is None:
-        raise _Mistake(f"{place}.error: {entry.error} is no NVML error; write it like GpuIsLost or 15")
+        raise MistakeError(f"{place}.error: {entry.error} is no NVML error; write it like GpuIsLost or 15")
     position = None if entry.gpu is None else _resolve(entry.gpu, gpus, place=f"{place}.gpu")
     return FaultRule(call=entry.call, position=position, code=code, hang=entry.hang, crash=entry.crash)
 
@@ -259,17 +259,19 @@ def _resolve(ref: str, gpus: Sequence[SimulatedGpu], *, place: str) -> int:
     for gpu in gpus:
         if ref in {str(gpu.position), gpu.uuid} or ref.lower() == gpu.pci:
             return gpu.position
-    raise _Mistake(f"{place}: there is no card {ref}; give its place in the file (0 to {len(gpus) - 1}), UUID or PCI")
+    raise MistakeError(
+        f"{place}: there is no card {ref}; give its place in the file, its UUID or its PCI address"
+    )
 
 
-def _pick(value: T | tuple[T, ...] | None, number: int, count: int, *, place: str) -> T | None:
+def _pick(value: T | tuple[T | None, ...] | None, number: int, count: int, *, place: str) -> T | None:
     """The value of one card of an entry."""
     if not isinstance(value, tuple):
         if value is not None and count > 1 and place.endswith((".uuid", ".pci", ".minor")):
-            raise _Mistake(f"{place}: {count} cards cannot share it; give a list of {count}")
+            raise MistakeError(f"{place}: {count} cards cannot share it; give a list of {count}")
         return value
     if len(value) != count:
-        raise _Mistake(f"{place}: {len(value)} values for {count} cards")
+        raise MistakeError(f"{place}: {len(value)} values for {count} cards")
     return value[number]
 
 

@@ -13,11 +13,11 @@ from typing import Any, Final, Protocol, TypeAlias
 import pynvml
 
 from nvdp.nvml.kinds import NvmlErrorKind
-from nvdp.nvml.simulated.machine import Device, Machine, MigDevice, NvmlReturn
+from nvdp.nvml.simulated.machine import Device, Machine, MigDevice, NvmlReturn, iterate_devices
 from nvdp.nvml.simulated.node import SimulatedGpu
 
 _ByRef: Final = type(ctypes.byref(ctypes.c_int()))
-_Pointer: Final[Any] = ctypes._Pointer  # type: ignore[attr-defined]  # noqa: SLF001 - the only name of the base class
+_Pointer: Final[Any] = ctypes._Pointer  # noqa: SLF001 - the only name of the base class
 # Fills in what the call answers; returns None for NVML_SUCCESS, or what the C function returns instead of a code.
 Implementation: TypeAlias = Callable[..., "bytes | None"]
 
@@ -90,10 +90,9 @@ class GpuUuid(Text):
 
     def take(self, argument: Any, machine: Machine) -> Device:  # type: ignore[override]
         uuid = super().take(argument, machine)
-        for gpu in machine.node.present:
-            for device in (gpu, *(MigDevice(gpu, instance) for instance in gpu.instances)):
-                if uuid == (device.instance.uuid if isinstance(device, MigDevice) else device.uuid):
-                    return device
+        for device in iterate_devices(machine.node.present):
+            if uuid == (device.instance.uuid if isinstance(device, MigDevice) else device.uuid):
+                return device
         raise NvmlReturn(NvmlErrorKind.NOT_FOUND.code)
 
 
@@ -165,8 +164,12 @@ class SimulatedCall:
         machine = self._machine
         machine.follow()
         try:
-            taken = [parameter.take(given, machine) for parameter, given in zip(self.parameters, arguments, strict=True)]
-            machine.begin(self.name, next((value for value in taken if isinstance(value, SimulatedGpu | MigDevice)), None))
+            taken = [
+                parameter.take(given, machine) for parameter, given in zip(self.parameters, arguments, strict=True)
+            ]
+            machine.begin(
+                self.name, next((value for value in taken if isinstance(value, SimulatedGpu | MigDevice)), None)
+            )
             result = self._body(machine, *taken)
         except NvmlReturn as end:
             return end.code

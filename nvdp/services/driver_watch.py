@@ -1,0 +1,87 @@
+"""What is said of the driver as a whole: ready, missing, mismatched or lost, and when to try again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from nvdp.log import Log
+from nvdp.model.duration import build_duration
+from nvdp.model.inventory import Driver
+from nvdp.model.reasons import Reason
+from nvdp.model.status import DriverState, DriverStatus
+from nvdp.nvml.client import Died, Hung
+from nvdp.nvml.frames import Refused
+from nvdp.nvml.kinds import NvmlErrorKind
+
+Failure: TypeAlias = Refused | Hung | Died
+_FIRST_RETRY_S: Final = 1.0
+_REASONS: Final = {
+    DriverState.MISSING: Reason.DRIVER_MISSING,
+    DriverState.MISMATCH: Reason.DRIVER_MISMATCH,
+    DriverState.LOST: Reason.DRIVER_LOST,
+}
+
+
+class DriverWatch:
+    """Follows the outcomes of scans and logs each change of state once. Used by one thread."""
+
+    def __init__(self, log: Log, *, clock: Callable[[], float]) -> None:
+        self._log = log
+        self._clock = clock
+        self._failures = 0
+        self._worked = False
+        self._down_since: float | None = None
+        self.status = DriverStatus()
+
+    @property
+    def is_ready(self) -> bool:
+        return self.status.state is DriverState.READY
+
+    def succeed(self, driver: Driver, *, gpus: int, seconds: float) -> None:
+        """A scan of ``gpus`` GPUs was complete after ``seconds``."""
+        self._failures, self._worked = 0, True
+        if not self.is_ready:
+            away = f", was away for {_spell(self._clock() - self._down_since)}" if self._down_since is not None else ""
+            versions = f"driver {driver.version or 'unknown'}, CUDA {driver.cuda_version or 'unknown'}"
+            text = f"{versions}, {gpus} {'GPU' if gpus == 1 else 'GPUs'} in {seconds:.3f}s{away}"
+            self._log(Reason.DRIVER_READY, text, seconds=round(seconds, 3))
+        self._down_since = None
+        self.status = DriverStatus(state=DriverState.READY, version=driver.version, cuda_version=driver.cuda_version)
+
+    def fail(self, outcome: Failure, *, retry_every_s: float) -> float | None:
+        """NVML failed as a whole. None: try again at once, nothing is lost yet; else seconds until the next try.
+
+        A child that has just died may have been killed: the driver counts as lost only when a second one fails too.
+        """
+        self._failures += 1
+        if self.is_ready and self._failures == 1:
+            return None
+        if self._down_since is None:
+            self._down_since = self._clock()
+        text = outcome.text
+        state = self._judge(outcome)
+        if (state, text) != (self.status.state, self.status.text):
+            again = f"Trying again every {_spell(retry_every_s)}"
+            fields: dict[str, Any] = {"trace": outcome.trace} if isinstance(outcome, Died) and outcome.trace else {}
+            self._log(_REASONS[state], f"{text}. {again}", error=_name(outcome), **fields)
+        self.status = msgspec.structs.replace(self.status, state=state, text=text)
+        return min(retry_every_s, _FIRST_RETRY_S * 2.0 ** min(self._failures - 1, 10))
+
+    def _judge(self, outcome: Failure) -> DriverState:
+        if isinstance(outcome, Refused) and outcome.kind == NvmlErrorKind.LIB_RM_VERSION_MISMATCH.word:
+            return DriverState.MISMATCH
+        return DriverState.LOST if self._worked else DriverState.MISSING
+
+
+def _name(outcome: Failure) -> str:
+    """The field's word for a failure, for those who count log lines."""
+    if isinstance(outcome, Refused):
+        return outcome.kind
+    return "CallTimeout" if isinstance(outcome, Hung) else "ChildDied"
+
+
+def _spell(seconds: float) -> str:
+    return str(build_duration(seconds=round(seconds)))

@@ -1,0 +1,101 @@
+"""One NVML session after another: the child that answers scans, replaced when it is spent or a fresh look is due."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+import msgspec
+
+from nvdp.errors import HostError
+from nvdp.host.sysfs import Sysfs
+from nvdp.model.inventory import GpuRef, Inventory
+from nvdp.nvml.children import NvmlChildren
+from nvdp.nvml.client import Died, NvmlClient, Outcome
+from nvdp.nvml.frames import Scan, Scanned
+
+# After a card was plugged in, it may take a while until a new session counts it.
+_SESSIONS_AFTER_PLUG: Final = 3
+
+
+class NvmlSession:
+    """Used by one thread. Sessions are opened by the first scan that needs one.
+
+    A session counts the GPUs that were there when it was opened, and may never get a lost one back. ``renew`` makes the
+    next scan look through a new session; the old one is kept until the new one has answered, since without any open
+    session the driver lets its GPUs go, and may take seconds to wake them up. ``sysfs`` is None on a simulated node.
+    """
+
+    def __init__(self, children: NvmlChildren, *, sysfs: Sysfs | None) -> None:
+        self._children = children
+        self._sysfs = sysfs
+        self._child: NvmlClient | None = None
+        self._renewals = 0
+        self._bound: frozenset[str] | None = None
+
+    def renew(self) -> None:
+        """The next scan looks through a new session."""
+        self._renewals = max(self._renewals, 1)
+
+    def scan(self, skip: Collection[GpuRef], *, limit_s: float) -> Outcome:
+        """Scan all GPUs but those in ``skip``; blocks as long as NVML may, see ``NvmlClient.call``.
+
+        NUMA nodes are filled in from sysfs, which knows them; NVML does not. A card that the kernel driver has taken
+        since the last scan and that is not counted makes this scan and the next ones look through new sessions.
+        """
+        command = Scan(skip=tuple(skip))
+        outcome = self._look(command, limit_s)
+        if self._sysfs is None or not isinstance(outcome, Scanned):
+            return outcome
+        if self._has_new_card(self._sysfs, outcome.inventory):
+            self._renewals = _SESSIONS_AFTER_PLUG
+            outcome = self._look(command, limit_s)
+            if not isinstance(outcome, Scanned):
+                return outcome
+        return msgspec.structs.replace(outcome, inventory=_locate(outcome.inventory, self._sysfs))
+
+    def close(self) -> None:
+        """End the session; blocks for a second at most."""
+        child, self._child = self._child, None
+        if child is not None:
+            self._children.end(child)
+
+    def _look(self, command: Scan, limit_s: float) -> Outcome:
+        if self._renewals and self._child is not None:
+            self._renewals -= 1
+            try:
+                candidate = self._children.spawn()
+            except HostError:
+                return self._ask(command, limit_s)
+            outcome = candidate.call(command, limit_s=limit_s)
+            if isinstance(outcome, Scanned):
+                self.close()
+                self._child = candidate
+                return outcome
+            self._children.end(candidate)  # the old session still knows more than nothing
+        return self._ask(command, limit_s)
+
+    def _ask(self, command: Scan, limit_s: float) -> Outcome:
+        if self._child is None:
+            try:
+                self._child = self._children.spawn()
+            except HostError as error:
+                return Died(call="", gpu=None, how=str(error), at_fault=False)
+        outcome = self._child.call(command, limit_s=limit_s)
+        if not isinstance(outcome, Scanned):
+            self.close()
+        return outcome
+
+    def _has_new_card(self, sysfs: Sysfs, inventory: Inventory) -> bool:
+        bound, before = sysfs.find_bound_gpus(), self._bound
+        self._bound = bound
+        counted = {gpu.pci for gpu in inventory.gpus} | {gpu.pci for gpu in inventory.unreadable}
+        return before is not None and bool(bound - before - counted)
+
+
+def _locate(inventory: Inventory, sysfs: Sysfs) -> Inventory:
+    gpus = tuple(
+        msgspec.structs.replace(gpu, numa_node=sysfs.find_numa_node(gpu.pci)) if gpu.pci is not None else gpu
+        for gpu in inventory.gpus
+    )
+    return msgspec.structs.replace(inventory, gpus=gpus)

@@ -1,0 +1,104 @@
+"""GPUs that ail are looked at alone, each time by a child of its own, so that the others are not disturbed.
+
+A session of NVML may never get a lost GPU back, and one that asks a hanging GPU hangs: a fresh child tells.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Mapping
+from typing import Final
+
+from nvdp.errors import HostError
+from nvdp.model.inventory import GpuRef
+from nvdp.nvml.children import NvmlChildren
+from nvdp.nvml.client import Outcome
+from nvdp.nvml.frames import Probe
+
+FIRST_DELAY_S: Final = 1.0
+_LONGEST_DELAY_S: Final = 60.0
+# A GPU that ails again within so many of its last delays goes on where it stopped.
+_RELAPSE_DELAYS: Final = 10
+
+
+class _Patient:
+    def __init__(self, ref: GpuRef, delay_s: float, now: float) -> None:
+        self.ref = ref
+        self.delay_s = delay_s
+        self.due_at = now + delay_s
+        self.running = False
+
+
+class Probing:
+    """When which GPU is probed. Used by one thread; each probe runs in a thread of its own, named ``gpu-probe``.
+
+    ``report`` is called from there with the GPU's key and the outcome, None if no child could be started.
+    """
+
+    def __init__(
+        self,
+        children: NvmlChildren,
+        *,
+        report: Callable[[str, Outcome | None], None],
+        clock: Callable[[], float],
+        first_delay_s: float = FIRST_DELAY_S,
+    ) -> None:
+        self._children = children
+        self._report = report
+        self._clock = clock
+        self._first_delay_s = first_delay_s
+        self._patients: dict[str, _Patient] = {}
+        self._former: dict[str, tuple[float, float]] = {}
+
+    @property
+    def next_due_at(self) -> float | None:
+        """Monotonic seconds of the next probe to start; None if there is none."""
+        return min((patient.due_at for patient in self._patients.values() if not patient.running), default=None)
+
+    def follow(self, ailing: Mapping[str, GpuRef]) -> None:
+        """From now on it is these GPUs that are probed, by key."""
+        now = self._clock()
+        for key in self._patients.keys() - ailing.keys():
+            self._former[key] = (self._patients.pop(key).delay_s, now)
+        for key, ref in ailing.items():
+            if key in self._patients:
+                self._patients[key].ref = ref
+            else:
+                self._patients[key] = _Patient(ref, self._choose_first_delay(key, now), now)
+
+    def start_due(self, skip: Collection[tuple[str, GpuRef]], *, limit_s: float) -> None:
+        """Start the probes that are due. ``skip`` are GPUs not to touch, with their keys; nobody skips itself."""
+        now = self._clock()
+        for key, patient in self._patients.items():
+            if patient.running or patient.due_at > now:
+                continue
+            patient.running = True
+            command = Probe(gpu=patient.ref, skip=tuple(ref for other, ref in skip if other != key))
+            threading.Thread(target=self._run, args=(key, command, limit_s), name="gpu-probe", daemon=True).start()
+
+    def finish(self, key: str) -> None:
+        """A probe was reported: the next one of this GPU, if it still ails, comes after twice the time."""
+        patient = self._patients.get(key)
+        if patient is not None:
+            patient.running = False
+            patient.delay_s = min(_LONGEST_DELAY_S, 2 * patient.delay_s)
+            patient.due_at = self._clock() + patient.delay_s
+
+    def _choose_first_delay(self, key: str, now: float) -> float:
+        delay_s, since = self._former.pop(key, (0.0, now))
+        if delay_s and now - since < _RELAPSE_DELAYS * delay_s:
+            return min(_LONGEST_DELAY_S, 2 * delay_s)
+        return self._first_delay_s
+
+    def _run(self, key: str, command: Probe, limit_s: float) -> None:
+        outcome: Outcome | None = None
+        try:
+            child = self._children.spawn()
+            try:
+                outcome = child.call(command, limit_s=limit_s)
+            finally:
+                self._children.end(child)
+        except HostError:
+            pass  # no child can be started just now: as good as a probe without a result
+        finally:
+            self._report(key, outcome)
