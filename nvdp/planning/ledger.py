@@ -6,14 +6,15 @@ the kubelet has taken one (``note_taken``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
 from nvdp.model.held import Held, Holding
 from nvdp.model.listing import AllocateTrace, ListedDevice, ResourceList
 from nvdp.model.reasons import Cause
-from nvdp.model.replica import parse_replica_id
+from nvdp.model.replica import ReplicaId, parse_replica_id
+from nvdp.planning.assignment import Form
 
 OUR_DOMAIN = "nvidia.com/"
 
@@ -77,8 +78,8 @@ def restore(held: Held, *, names: frozenset[str], now: float) -> dict[str, Given
     given: dict[str, Given] = {}
     for resource, held_ids in our_holdings(held, names=names).items():
         devices = tuple(
-            ListedDevice(id=device_id, gpu_uuid=_uuid(device_id), cause=Cause.WITHDRAWING)
-            for device_id in sorted(held_ids, key=_order)
+            ListedDevice(id=device_id, gpu_uuid=uuid_of_id(device_id), cause=Cause.WITHDRAWING)
+            for device_id in sorted(held_ids, key=order_of_id)
         )
         refusals = {device.id: Refusal(0, now, now) for device in devices}
         given[resource] = Given(listed=ResourceList(resource=resource, devices=devices), refusals=refusals)
@@ -99,11 +100,37 @@ def our_holdings(held: Held, *, names: frozenset[str]) -> dict[str, dict[str, Ho
     return found
 
 
-def _uuid(device_id: str) -> str:
-    parsed = parse_replica_id(device_id)
-    return parsed.device if parsed is not None else device_id
+def find_known(
+    given: Mapping[str, Given], holders: Mapping[str, Mapping[str, Holding]]
+) -> dict[str, dict[Form, list[ReplicaId]]]:
+    """All IDs that the kubelet may know of each GPU, by form: those given out and those that pods hold."""
+    known: dict[str, dict[Form, dict[ReplicaId, None]]] = {}
+
+    def note(resource: str, ids: Iterable[str]) -> None:
+        for text in ids:
+            replica = parse_replica_id(text)
+            if replica is not None:
+                form = Form(resource, replica.number is not None)
+                known.setdefault(replica.device, {}).setdefault(form, {})[replica] = None
+
+    for resource, record in given.items():
+        note(resource, (device.id for device in record.listed.devices))
+    for resource, holdings in holders.items():
+        note(resource, sorted(holdings, key=order_of_id))
+    return {gpu: {form: list(ids) for form, ids in forms.items()} for gpu, forms in known.items()}
 
 
-def _order(device_id: str) -> tuple[str, int]:
-    parsed = parse_replica_id(device_id)
-    return (device_id, -1) if parsed is None else (parsed.device, -1 if parsed.number is None else parsed.number)
+def find_leaving(given: Given) -> frozenset[str]:
+    """The IDs that were given out last only because they may not leave yet."""
+    return frozenset(device.id for device in given.listed.devices if device.cause is Cause.WITHDRAWING)
+
+
+def uuid_of_id(device_id: str) -> str:
+    """The device of an ID in our format."""
+    return device_id.partition("::")[0]
+
+
+def order_of_id(device_id: str) -> tuple[str, int]:
+    """The order of IDs in our format: by device, the device itself first, then its replicas by number."""
+    uuid, _, number = device_id.partition("::")
+    return uuid, int(number) if number else -1

@@ -5,7 +5,7 @@ One pure function, ``build_plan``. The same inputs give the same lists, in the s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -15,12 +15,13 @@ from nvdp.model.held import Held, Holding
 from nvdp.model.inventory import Gpu, Inventory
 from nvdp.model.listing import ListedDevice, ResourceList
 from nvdp.model.reasons import Cause
-from nvdp.model.replica import ReplicaId, parse_replica_id
+from nvdp.model.replica import ReplicaId
 from nvdp.planning.assignment import Assignment, Form, assign, order_gpus
 from nvdp.planning.facts import build_facts
-from nvdp.planning.ledger import Given, our_holdings
-from nvdp.planning.sizing import LIMIT_BYTES, gpu_bytes
-from nvdp.planning.withdrawal import Verdict, Waiting, may_change, may_leave
+from nvdp.planning.fitting import fit, withhold_excess
+from nvdp.planning.ledger import Given, find_known, find_leaving, order_of_id, our_holdings, uuid_of_id
+from nvdp.planning.numbering import choose_numbers
+from nvdp.planning.withdrawal import Verdict, Waiting, is_unseen, may_change, may_leave
 from nvdp.planning.withholding import Withheld, withhold
 
 _EMPTY_TAKEN_S = 1.0  # how often to look whether an empty list was taken, should no report say so
@@ -74,30 +75,51 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 def build_plan(inputs: Inputs) -> Plan:
     """The plan for these inputs. Raises nothing that its inputs could cause."""
     gpus = order_gpus(inputs.inventory.gpus)
-    withheld = dict(withhold(inputs.config, gpus, inputs.pins))
+    holders = our_holdings(inputs.held, names=inputs.names | inputs.given.keys())
+    withheld = withhold(inputs.config, gpus, inputs.pins)
     assignments = assign(inputs.config, gpus, withheld)
-    _withhold_beyond_limit(inputs, gpus, assignments, withheld)
-    return _Drafting(inputs, gpus, assignments, withheld).finish()
+    excess = withhold_excess(
+        gpus,
+        assignments,
+        offered={
+            device.gpu_uuid
+            for given in inputs.given.values()
+            for device in given.listed.devices
+            if device.cause is not Cause.WITHDRAWING
+        },
+        held={uuid_of_id(device_id) for holdings in holders.values() for device_id in holdings},
+        numa_hints=inputs.config.allocation.numa_hints,
+    )
+    assignments = {uuid: assignment for uuid, assignment in assignments.items() if uuid not in excess}
+    return _Drafting(inputs, gpus, assignments, withheld | excess, holders).finish()
 
 
 class _Drafting:
     """One plan in the making. Lives for one call of ``build_plan``."""
 
     def __init__(
-        self, inputs: Inputs, gpus: tuple[Gpu, ...], assignments: dict[str, Assignment], withheld: dict[str, Withheld]
+        self,
+        inputs: Inputs,
+        gpus: tuple[Gpu, ...],
+        assignments: Mapping[str, Assignment],
+        withheld: Mapping[str, Withheld],
+        holders: Mapping[str, Mapping[str, Holding]],
     ) -> None:
         self._inputs = inputs
         self._gpus = gpus
         self._assignments = assignments
         self._withheld = withheld
-        self._holders = our_holdings(inputs.held, names=inputs.names | inputs.given.keys())
+        self._holders = holders
+        self._numa_nodes = {gpu.uuid: gpu.numa_node for gpu in gpus}
+        self._numa_aware = _find_numa_aware(inputs, gpus, assignments)
         self._waiting = Waiting(
             held=inputs.held,
-            holders=self._holders,
+            holders=holders,
             remove_after_s=inputs.config.devices.remove_after.seconds,
             now=inputs.now,
         )
-        self._known = _known_ids(inputs.given, self._holders)
+        self._known = find_known(inputs.given, holders)
+        self._leaving = {resource: find_leaving(given) for resource, given in inputs.given.items()}
         self._lists: dict[str, dict[str, ListedDevice]] = {}
         self._planned: dict[str, int] = {}
         self._changes: list[ModeChange] = []
@@ -116,7 +138,7 @@ class _Drafting:
             offered = tuple(gpu for gpu in self._gpus if self._form_resource(gpu) == resource)
             lists[resource] = ResourceList(
                 resource=resource,
-                devices=tuple(self._lists[resource].values()),
+                devices=fit(self._lists[resource], self._known_by_resource(resource)),
                 facts=build_facts(
                     self._inputs.config,
                     offered or self._gpus,
@@ -144,7 +166,7 @@ class _Drafting:
         form = assignment.form
         known = self._known.get(gpu.uuid, {})
         cause, text = self._judge(gpu, form, known)
-        numa_node = gpu.numa_node if self._inputs.config.allocation.numa_hints else None
+        numa_node = gpu.numa_node if self._is_numa_aware(form.resource) else None
         listed = self._lists.setdefault(form.resource, {})
         numbers = self._numbers(known.get(form, ()), assignment, form) if form.shared else (None,)
         for number in numbers:
@@ -182,30 +204,20 @@ class _Drafting:
         return may_change(given, [text for text in texts if text in listed], self._waiting)
 
     def _numbers(self, ids: Sequence[ReplicaId], assignment: Assignment, form: Form) -> tuple[int, ...]:
-        """Which replica numbers are offered: those that pods hold first, then those offered before, then the lowest."""
+        """The replica numbers to offer. An Allocate that no answer about holders can show yet counts as a holder."""
+        given = self._inputs.given.get(form.resource)
         holders = self._holders.get(form.resource, {})
-        leaving = self._leaving(form.resource)
-        held, stay = set(), set()
+        leaving = self._leaving.get(form.resource, frozenset())
+        held, offered = [], []
         for replica in ids:
             if replica.number is None:
                 continue
-            if str(replica) in holders:
-                held.add(replica.number)
-            elif str(replica) not in leaving:
-                stay.add(replica.number)
-        chosen = (sorted(held) + sorted(stay))[: assignment.replicas]
-        taken = set(chosen)
-        number = 0
-        while len(taken) < assignment.replicas:
-            taken.add(number)
-            number += 1
-        return tuple(sorted(taken))
-
-    def _leaving(self, resource: str) -> frozenset[str]:
-        given = self._inputs.given.get(resource)
-        if given is None:
-            return frozenset()
-        return frozenset(device.id for device in given.listed.devices if device.cause is Cause.WITHDRAWING)
+            device_id = str(replica)
+            if device_id in holders or (given is not None and is_unseen(given, device_id, self._waiting)):
+                held.append(replica.number)
+            elif device_id not in leaving:
+                offered.append(replica.number)
+        return choose_numbers(assignment.replicas, held=held, offered=offered)
 
     def _keep_leaving(self) -> None:
         """Keep, Unhealthy, every ID that was given out or is held and that the plan does not want, until it may go."""
@@ -214,18 +226,17 @@ class _Drafting:
             for device in given.listed.devices:
                 if device.id in wanted:
                     continue
-                verdict = may_leave(given, device.id, self._waiting)
+                verdict = may_leave(given, device.id, self._waiting, proof=self._is_last_trace(resource, device))
                 if not verdict.allowed:
                     self._note(verdict)
-                    wanted[device.id] = _withdrawing(device, verdict.holder)
+                    wanted[device.id] = self._withdraw(resource, device, verdict.holder)
         for resource, holdings in sorted(self._holders.items()):
             wanted = self._lists.setdefault(resource, {})
-            for device_id, holding in sorted(holdings.items()):
-                replica = parse_replica_id(device_id)
-                if device_id not in wanted and replica is not None:
-                    device = ListedDevice(id=device_id, gpu_uuid=replica.device, numa_node=self._numa_node(replica))
-                    wanted[device_id] = _withdrawing(device, holding.holder)
-                    self._waits = True
+            for device_id in sorted(holdings.keys() - wanted.keys(), key=order_of_id):
+                gpu_uuid = uuid_of_id(device_id)
+                device = ListedDevice(id=device_id, gpu_uuid=gpu_uuid, numa_node=self._numa_nodes.get(gpu_uuid))
+                wanted[device_id] = self._withdraw(resource, device, holdings[device_id].holder)
+                self._waits = True
         for resource in [name for name, listed in self._lists.items() if not listed]:
             last = self._inputs.given.get(resource)
             if last is None or (not last.listed.devices and last.taken_version >= last.version):
@@ -233,63 +244,44 @@ class _Drafting:
             else:  # withdrawn once the kubelet has taken the empty list
                 self._note(Verdict(allowed=False, at=self._inputs.now + _EMPTY_TAKEN_S))
 
-    def _numa_node(self, replica: ReplicaId) -> int | None:
-        if not self._inputs.config.allocation.numa_hints:
-            return None
-        return next((gpu.numa_node for gpu in self._gpus if gpu.uuid == replica.device), None)
+    def _is_last_trace(self, resource: str, device: ListedDevice) -> bool:
+        """Whether the GPU is to be offered in another form, and waits for this ID to be free."""
+        assignment = self._assignments.get(device.gpu_uuid)
+        form = Form(resource, shared=device.id != device.gpu_uuid)
+        return assignment is not None and assignment.form != form
+
+    def _withdraw(self, resource: str, device: ListedDevice, holder: str) -> ListedDevice:
+        return msgspec.structs.replace(
+            device,
+            numa_node=device.numa_node if self._is_numa_aware(resource) else None,
+            cause=Cause.WITHDRAWING,
+            text=f"held by {holder}" if holder else "leaving",
+        )
+
+    def _is_numa_aware(self, resource: str) -> bool:
+        """Whether its devices have NUMA nodes: all or none, for the kubelet puts those without at a disadvantage."""
+        return self._numa_aware.get(resource, self._inputs.config.allocation.numa_hints)
+
+    def _known_by_resource(self, resource: str) -> frozenset[str]:
+        given = self._inputs.given.get(resource)
+        listed = given.listed.by_id.keys() if given is not None else ()
+        return frozenset(listed).union(self._holders.get(resource, ()))
 
     def _note(self, verdict: Verdict) -> None:
         self._waits = True
-        if verdict.ask_since is not None:
-            self._ask_since = max(verdict.ask_since, self._ask_since or verdict.ask_since)
-        if verdict.at is not None:
-            self._check_at = min(verdict.at, self._check_at or verdict.at)
+        if verdict.ask_since is not None and (self._ask_since is None or verdict.ask_since > self._ask_since):
+            self._ask_since = verdict.ask_since
+        if verdict.at is not None and (self._check_at is None or verdict.at < self._check_at):
+            self._check_at = verdict.at
 
 
-def _withdrawing(device: ListedDevice, holder: str) -> ListedDevice:
-    text = f"held by {holder}" if holder else "leaving"
-    return msgspec.structs.replace(device, cause=Cause.WITHDRAWING, text=text)
-
-
-def _known_ids(
-    given: Mapping[str, Given], holders: Mapping[str, Mapping[str, Holding]]
-) -> dict[str, dict[Form, list[ReplicaId]]]:
-    """All IDs that the kubelet may know of each GPU, by form: those given out and those that pods hold."""
-    known: dict[str, dict[Form, dict[ReplicaId, None]]] = {}
-
-    def note(resource: str, ids: Iterable[str]) -> None:
-        for text in ids:
-            replica = parse_replica_id(text)
-            if replica is not None:
-                form = Form(resource, replica.number is not None)
-                known.setdefault(replica.device, {}).setdefault(form, {})[replica] = None
-
-    for resource, record in given.items():
-        note(resource, (device.id for device in record.listed.devices))
-    for resource, holdings in holders.items():
-        note(resource, holdings)
-    return {gpu: {form: list(ids) for form, ids in forms.items()} for gpu, forms in known.items()}
-
-
-def _withhold_beyond_limit(
-    inputs: Inputs, gpus: tuple[Gpu, ...], assignments: dict[str, Assignment], withheld: dict[str, Withheld]
-) -> None:
-    """Withhold GPUs whose replicas would make a list too large, those that were never listed first."""
-    listed = {device.gpu_uuid for given in inputs.given.values() for device in given.listed.devices}
-    used: dict[str, int] = {}
-    for gpu in sorted(gpus, key=lambda gpu: gpu.uuid not in listed):
+def _find_numa_aware(inputs: Inputs, gpus: Sequence[Gpu], assignments: Mapping[str, Assignment]) -> dict[str, bool]:
+    """By resource, whether every GPU that is fit for use has a NUMA node."""
+    aware: dict[str, bool] = {}
+    for gpu in gpus:
         assignment = assignments.get(gpu.uuid)
-        if assignment is None:
-            continue
-        node = gpu.numa_node if inputs.config.allocation.numa_hints else None
-        size = gpu_bytes(uuid=gpu.uuid, numa_node=node, replicas=assignment.replicas)
-        resource = assignment.form.resource
-        if used.get(resource, 0) + size > LIMIT_BYTES:
-            del assignments[gpu.uuid]
-            withheld[gpu.uuid] = Withheld(
-                reason="ListTooLarge",
-                path=assignment.rule,
-                text=f"its {assignment.replicas} replicas would make the list of {resource} larger than 2 MiB",
-            )
-        else:
-            used[resource] = used.get(resource, 0) + size
+        if assignment is not None and gpu.uuid not in inputs.ailments:
+            resource = assignment.form.resource
+            known = inputs.config.allocation.numa_hints and gpu.numa_node is not None
+            aware[resource] = aware.get(resource, True) and known
+    return aware

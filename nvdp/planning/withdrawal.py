@@ -50,21 +50,23 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
         return holding.holder if holding is not None else ""
 
 
-def may_leave(given: Given, device_id: str, waiting: Waiting) -> Verdict:
+def may_leave(given: Given, device_id: str, waiting: Waiting, *, proof: bool = False) -> Verdict:
     """Whether an ID that the plan does not want may leave the list of ``given``.
 
     It must have been Unhealthy for 5 s, with no Allocate in flight or answered in the last 2 s, and free by an answer
     requested after all that. Where the kubelet is up but neither source of holders could be read throughout
-    ``removeAfter``, that time stands in for the answer; while the kubelet is down nothing leaves.
+    ``removeAfter``, that time stands in for the answer, unless the last answer named a holder or ``proof`` is needed:
+    the ID is what reminds us of a form in which its GPU may be held. While the kubelet is down nothing leaves.
     """
     now, held = waiting.now, waiting.held
+    holder = waiting.find_holder(given.listed.resource, device_id)
     refusal = given.refusals.get(device_id)
     if refusal is None or refusal.known_at is None:
-        return Verdict(allowed=False)
+        return Verdict(allowed=False, holder=holder)
     ripe_at = max(refusal.known_at + UNHEALTHY_S + _MARGIN_S, _quiet_at(given, device_id))
     if now < ripe_at:
-        return Verdict(allowed=False, at=_finite(ripe_at), holder=waiting.find_holder(given.listed.resource, device_id))
-    if held.unreadable_since is not None:
+        return Verdict(allowed=False, at=_finite(ripe_at), holder=holder)
+    if held.unreadable_since is not None and not proof and not holder:
         substitute_at = max(held.unreadable_since, refusal.known_at) + waiting.remove_after_s
         return _ALLOWED if now >= substitute_at else Verdict(allowed=False, at=substitute_at)
     return _answered(given, device_id, waiting, since=ripe_at)
@@ -88,6 +90,15 @@ def may_change(given: Given, device_ids: Iterable[str], waiting: Waiting) -> Ver
         if not verdict.allowed:
             return verdict
     return _ALLOWED
+
+
+def is_unseen(given: Given, device_id: str, waiting: Waiting) -> bool:
+    """Whether an Allocate of the ID is in flight, or was answered too late for the newest answer to show its holder."""
+    trace = given.allocations.get(device_id)
+    if trace is None:
+        return False
+    answered_at = trace.answered_at
+    return trace.in_flight > 0 or (answered_at is not None and waiting.held.requested_at < answered_at + QUIET_S)
 
 
 def _quiet_at(given: Given, device_id: str) -> float:

@@ -9,25 +9,30 @@ import pytest
 
 from tests.planning.histories import Node
 
-WALKS = 400 if os.environ.get("NVDP_CAMPAIGN") == "full" else 16
-STEPS = 1000
+WALKS = 400 if os.environ.get("NVDP_CAMPAIGN") == "full" else 12
+STEPS = 1500
 RESOURCES = ("nvidia.com/gpu", "nvidia.com/gpu.shared")
 
 
 def walk(node: Node, chance: random.Random) -> None:
     """One random step. Streams are read and answers come often, as on a node; the rest is trouble."""
+    kubelet = node.kubelet
     steps = {
-        node.take_lists: 12,
-        node.answer_holders: 10,
-        lambda: node.begin_allocate(chance.choice(RESOURCES), chance.randrange(10)): 10,
-        lambda: node.end_allocate(chance.randrange(10)): 10,
-        lambda: node.end_pod(chance.randrange(10)): 6,
-        lambda: node.pass_time(chance.choice([0.05, 0.4, 1.1, 2.0, 3.0, 5.2])): 16,
-        lambda: node.edit(chance.choice([1, 1, 2, 3, 5]), rename=chance.random() < 0.3): 4,
-        node.record: 3,
+        node.take_lists: 14,
+        lambda: kubelet.request_holders(node.now): 12,
+        lambda: node.answer_holders(late=chance.random() < 0.5): 12,
+        lambda: node.begin_allocate(chance.choice(RESOURCES), chance.randrange(24), chance.choice([1, 1, 1, 2])): 14,
+        lambda: node.end_allocate(chance.randrange(10)): 12,
+        lambda: kubelet.end_pod(chance.randrange(10)): 7,
+        lambda: node.pass_time(chance.choice([0.05, 0.4, 1.1, 2.0, 3.0, 5.2])): 18,
+        lambda: node.edit(chance.choice([1, 1, 2, 3, 5, 12]), rename=chance.random() < 0.3): 4,
+        kubelet.unrecorded.clear: 3,
         lambda: node.lose(chance.randrange(10)): 1,
+        node.forget: 1,
+        lambda: node.plug_in(chance.randrange(4)): 1,
         node.find_again: 1,
-        lambda: node.set_kubelet_up(up=chance.random() < 0.8): 1,
+        lambda: node.set_kubelet_up(up=chance.random() < 0.7): 1,
+        lambda: node.set_readable(readable=chance.random() < 0.7): 1,
         node.restart_plugin: 1,
     }
     (step,) = chance.choices(list(steps), weights=list(steps.values()))
@@ -38,6 +43,7 @@ def walk(node: Node, chance: random.Random) -> None:
 @pytest.mark.campaign
 @pytest.mark.invariant(3)
 @pytest.mark.invariant(4)
+@pytest.mark.invariant(8)
 @pytest.mark.parametrize("seed", range(WALKS))
 def test_no_history_promises_a_gpu_twice_or_drops_an_id_too_early(seed):
     chance = random.Random(seed)

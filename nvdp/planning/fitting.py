@@ -1,0 +1,66 @@
+"""Keeps every list within its limit, whatever comes: a GPU that arrives too much, and old IDs that have not left yet.
+
+An edit that passes the limit by itself is refused before it is applied (``judging``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from nvdp.model.inventory import Gpu
+from nvdp.model.listing import ListedDevice
+from nvdp.planning.assignment import Assignment
+from nvdp.planning.sizing import LIMIT_BYTES, device_bytes, gpu_bytes
+from nvdp.planning.withholding import Withheld
+
+_MOST_DEVICE_BYTES = device_bytes(id_length=64, numa_node=1024)
+
+
+def withhold_excess(
+    gpus: Sequence[Gpu],
+    assignments: Mapping[str, Assignment],
+    *,
+    offered: Collection[str],
+    held: Collection[str],
+    numa_hints: bool,
+) -> dict[str, Withheld]:
+    """The GPUs for whose replicas a list has no room, by UUID: last come, last served.
+
+    GPUs that are ``offered`` now come first, then those that pods have ``held`` before a restart, then list order.
+    """
+    withheld: dict[str, Withheld] = {}
+    used: dict[str, int] = {}
+    for gpu in sorted(gpus, key=lambda gpu: (gpu.uuid not in offered, gpu.uuid not in held)):
+        assignment = assignments.get(gpu.uuid)
+        if assignment is None:
+            continue
+        resource = assignment.form.resource
+        node = gpu.numa_node if numa_hints else None
+        size = used.get(resource, 0) + gpu_bytes(uuid=gpu.uuid, numa_node=node, replicas=assignment.replicas)
+        if size <= LIMIT_BYTES:
+            used[resource] = size
+            continue
+        withheld[gpu.uuid] = Withheld(
+            reason="ListTooLarge",
+            path=assignment.rule,
+            text=f"its {assignment.replicas} replicas would make the list of {resource} larger than 2 MiB",
+        )
+    return withheld
+
+
+def fit(devices: Mapping[str, ListedDevice], known: Collection[str]) -> tuple[ListedDevice, ...]:
+    """The list without the IDs for which there is no room yet: those not ``known`` wait until others have left."""
+    if len(devices) * _MOST_DEVICE_BYTES <= LIMIT_BYTES:
+        return tuple(devices.values())
+    sizes = {
+        device.id: device_bytes(id_length=len(device.id), numa_node=device.numa_node) for device in devices.values()
+    }
+    room = LIMIT_BYTES - sum(size for device_id, size in sizes.items() if device_id in known)
+    kept = []
+    for device in devices.values():
+        if device.id not in known:
+            room -= sizes[device.id]
+            if room < 0:
+                continue
+        kept.append(device)
+    return tuple(kept)
