@@ -95,10 +95,12 @@ class Registrar:
 
     def stream_ended(self, stream: Stream) -> None:
         """A stream ended; if it may have been the kubelet's, register again (b): it does not come back by itself."""
-        missed = self._streams.remove(stream)
-        # While a call is under way its outcome decides, and while one is planned it will come.
-        if missed and not stream.asked and self._accepted and self._try_at is None:
-            self._lose(stream.opened_at)
+        urgency = self._streams.remove(stream)
+        # Not accepted: the outcome of the call under way decides, or the next try is planned already.
+        if urgency is None or stream.asked or not self._accepted:
+            return
+        if urgency is Retry.LOST or self._try_at is None:
+            self._lose(urgency, opened_at=stream.opened_at)
 
     def close(self) -> None:
         """Give up what is under way and stop serving."""
@@ -192,7 +194,7 @@ class Registrar:
         if self._streams.open:
             self.missing = None
         elif self._streams.came:
-            self._lose(now)
+            self._lose(Retry.LOST, opened_at=now)
         else:
             self.missing = "registered; waiting for the kubelet's ListAndWatch"
             self._stream_due_at = now + self._timings.no_stream_s
@@ -209,13 +211,17 @@ class Registrar:
         self._plan_try(text, delay_s)
         self._log(Reason.REGISTRATION_FAILED, f"{text}; trying again in {delay_s:.2f}s")
 
-    def _lose(self, opened_at: float) -> None:
-        backoff = self._backoffs[Retry.LOST]
-        if time.monotonic() - opened_at >= self._timings.stable_s:
+    def _lose(self, urgency: Retry, *, opened_at: float) -> None:
+        now = time.monotonic()
+        backoff = self._backoffs[urgency]
+        if now - opened_at >= self._timings.stable_s:
             backoff.reset()
         delay_s = backoff.next_delay_s()
         text = "the kubelet ended its ListAndWatch"
-        self._plan_try(text, delay_s)
+        if urgency is Retry.LOST:
+            self._plan_try(text, delay_s)
+        else:
+            self._try_at = now + delay_s  # until then we count as registered: the kubelet's may be the other one
         self._log(Reason.STREAM_LOST, f"{text}; registering again in {delay_s:.2f}s")
 
     def _plan_try(self, missing: str, delay_s: float) -> None:

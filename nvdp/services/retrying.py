@@ -15,12 +15,14 @@ class Retry(enum.Enum):
 
     UNREACHABLE starts small: a kubelet that starts makes its socket a moment before it listens. Its limit may be
     large, because a kubelet that comes back is noticed by its new socket. LOST is what costs a node its GPUs, so even a
-    stream that ends over and over is followed within 5 s (kubelet contract, requirement 15).
+    stream that ends over and over is followed within 5 s (kubelet contract, requirement 15). DOUBTFUL is the end of a
+    stream that may have been the kubelet's while another one that may be is open.
     """
 
     UNREACHABLE = (0.02, 30.0)
     REFUSED = (0.1, 30.0)
     LOST = (0.1, 4.0)
+    DOUBTFUL = (1.0, 60.0)
     NOT_SERVED = (0.1, 5.0)
 
     def __init__(self, first_s: float, limit_s: float) -> None:
@@ -70,10 +72,10 @@ class KubeletStreams:
     The kubelet opens one after each Register and never otherwise. So its stream is the first that comes after Register
     was called, or, if somebody else was as quick, one of those that come within ``window_s`` of the kubelet's answer.
     Of all others, and of those before, the end means nothing: a kubelet that still reads an older one and drops us at
-    its end (A.4 of the contract) ends the newer one too. If none is left open at all we are lost in any case.
+    its end (A.4 of the contract) ends the newer one too. If none is left open at all, we are lost in any case.
     """
 
-    def __init__(self, *, window_s: float = 2.0) -> None:
+    def __init__(self, *, window_s: float = 1.0) -> None:
         self._window_s = window_s
         self._open: set[Stream] = set()
         self._candidates: set[Stream] = set()
@@ -101,12 +103,14 @@ class KubeletStreams:
             self._candidates.add(stream)
         self.came = True
 
-    def remove(self, stream: Stream) -> bool:
-        """The stream ended; whether the kubelet may have dropped us with it."""
+    def remove(self, stream: Stream) -> Retry | None:
+        """The stream ended; how urgent it is to register again, None if it need not be."""
         self._open.discard(stream)
         was_candidate = stream in self._candidates
         self._candidates.discard(stream)
-        return was_candidate or not self._open
+        if not self._open or (was_candidate and not self._candidates):
+            return Retry.LOST
+        return Retry.DOUBTFUL if was_candidate else None
 
     @property
     def listed(self) -> bool:

@@ -35,7 +35,11 @@ def build_list(
     **facts: object,
 ) -> ResourceList:
     """``gpus`` GPUs with ``replicas`` each (1: whole GPUs with plain IDs); GPU n is on ``numa_nodes[n % len]``."""
-    ids = [(gpu, replica(gpu, number) if replicas > 1 else gpu_uuid(gpu)) for gpu in range(gpus) for number in range(replicas)]
+    ids = [
+        (gpu, replica(gpu, number) if replicas > 1 else gpu_uuid(gpu))
+        for gpu in range(gpus)
+        for number in range(replicas)
+    ]
     return ResourceList(
         resource=resource,
         devices=tuple(

@@ -149,9 +149,14 @@ def test_an_allocate_is_in_the_trace_while_it_is_answered_and_for_a_minute_after
 
 def test_a_refused_allocate_counts_only_while_it_lasts():
     feed = Feed(build_list())
-    with pytest.raises(ValueError, match="refused"), feed.allocating(["a"]):
-        assert feed.allocations() == {"a": AllocateTrace(1, None)}
-        raise ValueError("refused")
+
+    def refuse():
+        with feed.allocating(["a"]):
+            assert feed.allocations() == {"a": AllocateTrace(1, None)}
+            raise ValueError("refused")
+
+    with pytest.raises(ValueError, match="refused"):
+        refuse()
     assert feed.allocations() == {}
 
 
