@@ -118,17 +118,21 @@ def test_get_answers_for_one_pod_where_the_gate_is_on(root, plugin_of):
 
 
 def test_get_is_disabled_before_1_34(root):
-    with Kubelet(root, version="1.33") as kubelet:
-        with pytest.raises(grpc.RpcError, match="PodResources API Get method disabled"):
-            ask(kubelet, protocol.GET_POD_RESOURCES, podresources.GetPodResourcesRequest(pod_name="pod"))
+    with (
+        Kubelet(root, version="1.33") as kubelet,
+        pytest.raises(grpc.RpcError, match="PodResources API Get method disabled"),
+    ):
+        ask(kubelet, protocol.GET_POD_RESOURCES, podresources.GetPodResourcesRequest(pod_name="pod"))
 
 
 def test_more_than_a_burst_of_questions_is_rejected(root):
-    with Kubelet(root) as kubelet:
-        with grpc.insecure_channel(f"unix:{kubelet.pod_resources_socket}") as channel:
-            call = protocol.LIST_POD_RESOURCES.unary(channel)
-            calls = [call.future(podresources.ListPodResourcesRequest(), timeout=5) for _ in range(20 * BURST)]
-            errors = [error for error in (one.exception() for one in calls) if error is not None]
+    with (
+        Kubelet(root) as kubelet,
+        grpc.insecure_channel(f"unix:{kubelet.pod_resources_socket}") as channel,
+    ):
+        call = protocol.LIST_POD_RESOURCES.unary(channel)
+        calls = [call.future(podresources.ListPodResourcesRequest(), timeout=5) for _ in range(20 * BURST)]
+        errors = [error for error in (one.exception() for one in calls) if error is not None]
         assert errors
         assert {(error.code(), error.details()) for error in errors} == {
             (grpc.StatusCode.RESOURCE_EXHAUSTED, "rejected by rate limit")

@@ -59,55 +59,65 @@ def test_devices_of_an_aware_resource_without_a_node_fit_nowhere():
 
 @pytest.mark.parametrize("policy", ["best-effort", "restricted", "single-numa-node"])
 def test_a_pod_gets_devices_of_one_node_where_that_is_possible(root, policy):
-    with Kubelet(root, topology_policy=policy) as kubelet:
-        with ReferencePlugin(kubelet.directory, listed=devices(8, numa=True)) as plugin:
-            serve(kubelet, plugin)
-            for number in range(4):
-                pod = kubelet.admit(f"pod-{number}", {"main": {RESOURCE: 2}})
-                assert len({kubelet.devices(RESOURCE)[name].numa for name in pod.ids(RESOURCE)}) == 1
+    with (
+        Kubelet(root, topology_policy=policy) as kubelet,
+        ReferencePlugin(kubelet.directory, listed=devices(8, numa=True)) as plugin,
+    ):
+        serve(kubelet, plugin)
+        for number in range(4):
+            pod = kubelet.admit(f"pod-{number}", {"main": {RESOURCE: 2}})
+            assert len({kubelet.devices(RESOURCE)[name].numa for name in pod.ids(RESOURCE)}) == 1
 
 
 def test_the_plugin_chooses_among_aligned_devices_and_not_if_all_are_needed(root):
-    with Kubelet(root, topology_policy="restricted") as kubelet:
-        with ReferencePlugin(kubelet.directory, listed=devices(8, numa=True), preferred=True) as plugin:
-            serve(kubelet, plugin)
-            kubelet.admit("some", {"main": {RESOURCE: 2}})
-            (asked,) = [call for call in kubelet.calls if call.method == "GetPreferredAllocation"]
-            nodes = {kubelet.devices(RESOURCE)[name].numa for name in asked.ids}
-            assert (len(asked.ids), len(nodes)) == (4, 1)
-            kubelet.admit("all-of-a-node", {"main": {RESOURCE: 4}})
-            assert [call.method for call in kubelet.calls].count("GetPreferredAllocation") == 1
+    with (
+        Kubelet(root, topology_policy="restricted") as kubelet,
+        ReferencePlugin(kubelet.directory, listed=devices(8, numa=True), preferred=True) as plugin,
+    ):
+        serve(kubelet, plugin)
+        kubelet.admit("some", {"main": {RESOURCE: 2}})
+        (asked,) = [call for call in kubelet.calls if call.method == "GetPreferredAllocation"]
+        nodes = {kubelet.devices(RESOURCE)[name].numa for name in asked.ids}
+        assert (len(asked.ids), len(nodes)) == (4, 1)
+        kubelet.admit("all-of-a-node", {"main": {RESOURCE: 4}})
+        assert [call.method for call in kubelet.calls].count("GetPreferredAllocation") == 1
 
 
 def test_more_than_the_aligned_devices_must_include_them_all(root):
     listed = [device("a", numa=(0,)), device("b", numa=(0,)), device("c"), device("d")]
-    with Kubelet(root, topology_policy="best-effort") as kubelet:
-        with ReferencePlugin(kubelet.directory, listed=listed, preferred=True) as plugin:
-            serve(kubelet, plugin)
-            plugin.prefer_answer = ["a", "b", "d"]
-            pod = kubelet.admit("pod", {"main": {RESOURCE: 3}})
-            (asked,) = [call for call in kubelet.calls if call.method == "GetPreferredAllocation"]
-            assert set(asked.must_include) == {"a", "b"}
-            assert set(asked.ids) == {"a", "b", "c", "d"}
-            assert pod.ids(RESOURCE) == {"a", "b", "d"}
+    with (
+        Kubelet(root, topology_policy="best-effort") as kubelet,
+        ReferencePlugin(kubelet.directory, listed=listed, preferred=True) as plugin,
+    ):
+        serve(kubelet, plugin)
+        plugin.prefer_answer = ["a", "b", "d"]
+        pod = kubelet.admit("pod", {"main": {RESOURCE: 3}})
+        (asked,) = [call for call in kubelet.calls if call.method == "GetPreferredAllocation"]
+        assert set(asked.must_include) == {"a", "b"}
+        assert set(asked.ids) == {"a", "b", "c", "d"}
+        assert pod.ids(RESOURCE) == {"a", "b", "d"}
 
 
 def test_an_unhealthy_device_makes_restricted_refuse_what_it_would_admit_without_it(root):
     healthy = [device("a", numa=(0,)), device("c", numa=(1,))]
-    with Kubelet(root, topology_policy="restricted") as kubelet:
-        with ReferencePlugin(kubelet.directory, listed=[*healthy, device("b", "Unhealthy", (0,))]) as plugin:
-            serve(kubelet, plugin)
-            with pytest.raises(AdmissionError, match="Resources cannot be allocated with Topology locality") as error:
-                kubelet.admit("refused", {"main": {RESOURCE: 2}})
-            assert error.value.reason == "TopologyAffinityError"
-            plugin.update(healthy)
-            kubelet.wait_until(lambda: kubelet.capacity(RESOURCE) == 2)
-            assert kubelet.admit("admitted", {"main": {RESOURCE: 2}}).ids(RESOURCE) == {"a", "c"}
+    with (
+        Kubelet(root, topology_policy="restricted") as kubelet,
+        ReferencePlugin(kubelet.directory, listed=[*healthy, device("b", "Unhealthy", (0,))]) as plugin,
+    ):
+        serve(kubelet, plugin)
+        with pytest.raises(AdmissionError, match="Resources cannot be allocated with Topology locality") as error:
+            kubelet.admit("refused", {"main": {RESOURCE: 2}})
+        assert error.value.reason == "TopologyAffinityError"
+        plugin.update(healthy)
+        kubelet.wait_until(lambda: kubelet.capacity(RESOURCE) == 2)
+        assert kubelet.admit("admitted", {"main": {RESOURCE: 2}}).ids(RESOURCE) == {"a", "c"}
 
 
 def test_init_containers_hand_their_devices_on_under_a_policy_too(root):
-    with Kubelet(root, topology_policy="single-numa-node") as kubelet:
-        with ReferencePlugin(kubelet.directory, listed=devices(4, numa=True)) as plugin:
-            serve(kubelet, plugin)
-            pod = kubelet.admit("pod", {"main": {RESOURCE: 2}}, init_containers={"prepare": {RESOURCE: 2}})
-            assert len(pod.ids(RESOURCE)) == 2
+    with (
+        Kubelet(root, topology_policy="single-numa-node") as kubelet,
+        ReferencePlugin(kubelet.directory, listed=devices(4, numa=True)) as plugin,
+    ):
+        serve(kubelet, plugin)
+        pod = kubelet.admit("pod", {"main": {RESOURCE: 2}}, init_containers={"prepare": {RESOURCE: 2}})
+        assert len(pod.ids(RESOURCE)) == 2
