@@ -1,7 +1,7 @@
 """What services count and time while they work: plain numbers, so that counting costs next to nothing.
 
-Independent of the client library, whose import takes a tenth of the daemon's memory and half as long as grpc's: it is
-loaded at the first scrape (``exposition``), not on the way to the first registration.
+Independent of the client library, whose import takes half as long as grpc's: it is loaded at the first scrape
+(``exposition``), not on the way to the first registration.
 """
 
 from __future__ import annotations
