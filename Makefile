@@ -4,7 +4,7 @@
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help setup setup-runtime demo test check lint types layers bench campaign lock proto image clean
+.PHONY: help setup setup-runtime demo test check lint types layers coverage bench campaign lock proto image clean
 MAKEFLAGS += --no-print-directory
 
 BIN := .venv/bin
@@ -37,6 +37,9 @@ layers: setup ## imports point downward only
 
 test: setup ## the tests, on two processes
 	@$(BIN)/pytest -n 2 --dist worksteal
+
+coverage: setup ## the tests again, with the branches that none of them takes
+	@$(BIN)/pytest -n 2 --dist worksteal --cov --cov-report=term-missing:skip-covered
 
 bench: setup ## measure start, restart, edit, allocation, memory; a table and JSON
 	@$(BIN)/python -m tests.bench
