@@ -17,7 +17,6 @@ from nvdp.nvml.simulated.machine import Device, Machine, MigDevice, NvmlReturn, 
 from nvdp.nvml.simulated.node import SimulatedGpu
 
 _ByRef: Final = type(ctypes.byref(ctypes.c_int()))
-_Pointer: Final[Any] = ctypes._Pointer  # noqa: SLF001 - the only name of the base class
 # Fills in what the call answers; returns None for NVML_SUCCESS, or what the C function returns instead of a code.
 Implementation: TypeAlias = Callable[..., "bytes | None"]
 
@@ -116,11 +115,11 @@ class Out:
 
     def take(self, argument: Any, machine: Machine) -> Any:  # noqa: ARG002 - as the Protocol says
         """The object pointed to."""
-        if argument is None or (isinstance(argument, _Pointer) and not argument):
-            raise NvmlReturn(NvmlErrorKind.INVALID_ARGUMENT.code)
         if isinstance(argument, _ByRef):
             pointed = argument._obj  # type: ignore[attr-defined]  # noqa: SLF001 - what byref was given
-        elif isinstance(argument, _Pointer):
+        elif argument is None or (isinstance(argument, self.c_type) and not argument):
+            raise NvmlReturn(NvmlErrorKind.INVALID_ARGUMENT.code)
+        elif isinstance(argument, self.c_type):
             pointed = argument.contents
         else:
             raise TypeError(f"{argument!r} is passed by value where C takes a pointer to {self._target.__name__}")
@@ -138,7 +137,7 @@ class OutArray:
 
     def take(self, argument: Any, machine: Machine) -> Any:  # noqa: ARG002 - as the Protocol says
         """Something that can be indexed."""
-        if argument is None or (isinstance(argument, _Pointer) and not argument):
+        if argument is None or (isinstance(argument, self.c_type) and not argument):
             return None
         if getattr(argument, "_type_", None) is not self._target:
             raise TypeError(f"{argument!r} is no array of {self._target.__name__}")

@@ -1,0 +1,156 @@
+"""Node files: what they say, short or in full, and the one line that a mistake in them gets."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nvdp.errors import HostError
+from nvdp.nvml.simulated.node import DriverState, MigState
+from nvdp.nvml.simulated.nodefile import NODES, load_node, parse_node
+
+
+def parse(text: str):
+    return parse_node(text, name="node.yaml")
+
+
+@pytest.mark.parametrize(
+    ("name", "products", "numa", "mig"),
+    [
+        ("dgx-h100", ["NVIDIA H100 80GB HBM3"] * 8, [0] * 4 + [1] * 4, MigState.DISABLED),
+        ("a100", ["NVIDIA A100-SXM4-80GB"] * 8, [0] * 4 + [1] * 4, MigState.DISABLED),
+        ("a10", ["NVIDIA A10"] * 4, [0, 0, 1, 1], MigState.UNSUPPORTED),
+        ("t4", ["Tesla T4"], [None], MigState.UNSUPPORTED),
+        ("mixed", ["NVIDIA A100-SXM4-80GB"] * 2 + ["NVIDIA L40S"] * 2, [0, 0, 1, 1], MigState.DISABLED),
+    ],
+)
+def test_the_nodes_that_come_with_nvdp(name, products, numa, mig) -> None:
+    node = load_node(name)
+    assert [gpu.product for gpu in node.gpus] == products
+    assert [gpu.numa for gpu in node.gpus] == numa
+    assert node.gpus[0].mig is mig
+    assert bool(node.gpus[0].nvswitch_links) == (name in {"dgx-h100", "a100"})
+
+
+def test_every_node_that_comes_along_is_listed_above() -> None:
+    assert sorted(path.stem for path in NODES.glob("*.yaml")) == ["a10", "a100", "dgx-h100", "mixed", "t4"]
+
+
+def test_the_short_form_gives_each_card_a_name_and_a_slot_of_its_own() -> None:
+    gpus = parse("gpus: [{model: t4, count: 40}]").gpus
+    assert len({gpu.uuid for gpu in gpus}) == len({gpu.pci for gpu in gpus}) == 40
+    assert [gpu.minor for gpu in gpus] == list(range(40))
+    assert parse("gpus: [{model: t4, count: 40}]").gpus == gpus, "and always the same"
+
+
+def test_every_fact_can_be_given_for_all_cards_or_for_each() -> None:
+    node = parse(
+        """
+driver: {version: 570.1, cuda: 12.8, kernel: 570.2, state: not-loaded}
+gpus:
+- model: h100-sxm5-80gb
+  count: 2
+  uuid: [GPU-a, GPU-b]
+  pci: [0000:17:00.0, "0001:65:00.0"]
+  minor: [7, 3]
+  numa: [1, null]
+  memoryBytes: 1024
+  product: Something else
+  computeCapability: 9.1
+  mig: enabled
+  instances: [{profile: 1g.10gb, uuid: MIG-x, gpuInstance: 9, computeInstance: 2}, {profile: 2c.3g.40gb+me}]
+  nvswitchLinks: 4
+  processes: [{pid: 42, memoryBytes: 512}]
+lost: [GPU-a]
+removed: ["0001:65:00.0"]
+nvlinks: [{gpus: [0, 1], links: 2}]
+pcieSwitches: [[0, GPU-b]]
+faults:
+- {call: nvmlDeviceGetName, gpu: 1, error: NVML_ERROR_GPU_IS_LOST}
+- {call: "*", error: 999}
+- {call: nvmlDeviceGetCount_v2, hang: true}
+- {call: nvmlInit, crash: true}
+"""
+    )
+    first, second = node.gpus
+    assert (first.uuid, first.pci, first.minor, first.numa) == ("GPU-a", "0000:17:00.0", 7, 1)
+    assert (second.uuid, second.pci, second.minor, second.numa) == ("GPU-b", "0001:65:00.0", 3, None)
+    assert (first.product, first.memory_bytes, first.compute_capability) == ("Something else", 1024, "9.1")
+    assert [(i.uuid[:4], i.slices, i.gpu_instance, i.compute_instance) for i in first.instances] == [
+        ("MIG-", 1, 9, 2),
+        ("MIG-", 3, 2, 0),
+    ]
+    assert (node.driver.version, node.driver.cuda, node.driver.kernel) == ("570.1", "12.8", "570.2")
+    assert node.driver.state is DriverState.NOT_LOADED
+    assert (node.lost, node.removed) == ({0}, {1})
+    assert node.present == (first,)
+    assert [(f.position, f.code, f.hang, f.crash) for f in node.faults] == [
+        (1, 15, False, False),
+        (None, 999, False, False),
+        (None, None, True, False),
+        (None, None, False, True),
+    ]
+
+
+def test_an_empty_file_is_a_machine_without_gpus() -> None:
+    assert parse("").gpus == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("gpus: [{model: h100-sxm5-8gb}]", "gpus[0].model: there is no model h100-sxm5-8gb; did you mean h100-sxm5-80gb?"),
+        ("gpus: [{count: 2}]", "gpus[0]: model or product is missing; models are h200-sxm5-141gb, "),
+        ("gpus: [{model: t4, count: 0}]", "gpus[0].count: must be 1 or more, not 0"),
+        ("gpus: [{model: t4, cuont: 2}]", "gpus[0]: unknown key cuont"),
+        ("gpu: []", "unknown key gpu"),
+        ("gpus: 3", "gpus: Expected array, got str"),
+        ("gpus: [{model: t4, count: two}]", "gpus[0].count: Expected int, got str"),
+        ("gpus: [{model: t4, count: 2, numa: [0]}]", "gpus[0].numa: 1 values for 2 cards"),
+        ("gpus: [{model: t4, count: 2, uuid: GPU-1}]", "gpus[0].uuid: 2 cards cannot share it; give a list of 2"),
+        ("gpus: [{model: t4, uuid: one}]", "gpus[0].uuid: one is no GPU UUID; write it like GPU-"),
+        ("gpus: [{model: t4, pci: 17}]", "gpus[0].pci: 17 is no PCI address; write it like 0000:17:00.0"),
+        ("gpus: [{model: t4, pci: 0000:17:00.0}, {model: l4, pci: 0000:17:00.0}]", "gpus: pci 0000:17:00.0 is used twice"),
+        ("gpus: [{model: t4, instances: [{profile: big}]}]", "gpus[0].instances[0].profile: big is no MIG profile"),
+        ("gpus: [{model: t4}]\nlost: [1]", "lost: there is no card 1; give its place in the file"),
+        ("gpus: [{model: t4}]\nnvlinks: [{gpus: [0, 0], links: 1}]", "nvlinks[0].gpus: a link is between two cards"),
+        ("faults: [{call: nvmlInit}]", "faults[0]: give one of error, hang: true and crash: true"),
+        ("faults: [{call: nvmlInit, error: 3, hang: true}]", "faults[0]: give one of error"),
+        ("faults: [{call: nvmlDeviceGetNam, hang: true}]", "faults[0].call: there is no call nvmlDeviceGetNam; did you mean"),
+        ("faults: [{call: nvmlInit, error: Broken}]", "faults[0].error: Broken is no NVML error; write it like GpuIsLost"),
+        ("driver: {state: gone}", "driver.state: Invalid enum value 'gone'"),
+        ("gpus: [", ":2:1: "),
+        ("gpus: [{model: t4}\nlost: []", ":2:1: "),
+        ("a: \x00", "not YAML: "),
+        ("[" * 3000, ""),
+    ],
+)
+def test_a_mistake_is_one_line_that_names_file_and_place(text, message) -> None:
+    with pytest.raises(HostError) as caught:
+        parse(text)
+    told = str(caught.value)
+    assert told.startswith("node.yaml:")
+    assert message in told
+    assert "\n" not in told
+
+
+@given(st.text(max_size=60))
+def test_no_text_raises_anything_else(text) -> None:
+    try:
+        parse(text)
+    except HostError as error:
+        assert "\n" not in str(error)
+
+
+def test_a_name_that_is_neither_file_nor_node_lists_the_nodes() -> None:
+    with pytest.raises(HostError, match=r"^dgx: there is no such node file, and no node of that name; there are a10, "):
+        load_node("dgx")
+
+
+def test_a_file_that_cannot_be_read_is_one_line_too(tmp_path) -> None:
+    with pytest.raises(HostError, match=r"cannot be read: .*No such file"):
+        load_node(str(tmp_path / "none.yaml"))
+    (tmp_path / "latin.yaml").write_bytes(b"gpus: \xe9")
+    with pytest.raises(HostError, match="cannot be read"):
+        load_node(str(tmp_path / "latin.yaml"))

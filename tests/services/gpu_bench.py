@@ -1,0 +1,127 @@
+"""A bench for the service that knows the GPUs: real children, a node that can be changed, everything recorded."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from nvdp.host.sysfs import Sysfs
+from nvdp.model.reasons import Reason
+from nvdp.model.status import DriverState
+from nvdp.nvml.children import NvmlChildren
+from nvdp.services.events import GpusScanned
+from nvdp.services.gpus import GpuService
+
+RESCAN_S = 0.1
+CALL_TIMEOUT_S = 0.4
+REMOVE_AFTER_S = 60.0
+
+
+class Bench:
+    """Posts, log lines and counts of one service, and waiting for them."""
+
+    def __init__(self, children: NvmlChildren, *, sysfs: Sysfs | None = None, call_timeout_s: float = CALL_TIMEOUT_S) -> None:
+        self.children = children
+        self.posts: list[GpusScanned] = []
+        self.lines: list[tuple[Reason, str, dict[str, object]]] = []
+        self.scans: list[float] = []
+        self.errors: Counter[tuple[str, str]] = Counter()
+        self.timeouts: Counter[str] = Counter()
+        self.poison: Exception | None = None
+        self.changed = threading.Condition()
+        self.service = GpuService(
+            children,
+            post=self.post,
+            log=self.log,
+            observer=self,
+            sysfs=sysfs,
+            find_control_nodes=lambda: ("/dev/nvidiactl",),
+            first_probe_delay_s=0.1,
+        )
+        self.configure(call_timeout_s=call_timeout_s)
+
+    def configure(
+        self,
+        *,
+        rescan_interval_s: float = RESCAN_S,
+        remove_after_s: float = REMOVE_AFTER_S,
+        call_timeout_s: float = CALL_TIMEOUT_S,
+    ) -> None:
+        self.service.configure(
+            rescan_interval_s=rescan_interval_s, remove_after_s=remove_after_s, call_timeout_s=call_timeout_s
+        )
+
+    def post(self, event: GpusScanned) -> None:
+        poison, self.poison = self.poison, None
+        if poison is not None:
+            raise poison
+        with self.changed:
+            self.posts.append(event)
+            self.changed.notify_all()
+
+    def log(self, reason: Reason, msg: str, /, **fields: object) -> None:
+        with self.changed:
+            self.lines.append((reason, msg, fields))
+            self.changed.notify_all()
+
+    def scan_took(self, seconds: float) -> None:
+        self.scans.append(seconds)
+
+    def nvml_failed(self, call: str, kind: str) -> None:
+        self.errors[call, kind] += 1
+
+    def nvml_timed_out(self, uuid: str) -> None:
+        self.timeouts[uuid] += 1
+
+    def wait(self, predicate: Callable[[GpusScanned], bool], *, limit_s: float = 15.0) -> GpusScanned:
+        """The first post from now on, or the newest one, that is as wanted."""
+        deadline = time.monotonic() + limit_s
+        with self.changed:
+            seen = max(0, len(self.posts) - 1)
+            while True:
+                for post in self.posts[seen:]:
+                    if predicate(post):
+                        return post
+                seen = len(self.posts)
+                left = deadline - time.monotonic()
+                assert left > 0, f"not within {limit_s}s; last post: {self.posts[-1:]}; log: {self.lines}"
+                self.changed.wait(left)
+
+    def wait_healthy(self, count: int) -> GpusScanned:
+        return self.wait(lambda post: is_ready(post) and len(post.inventory.gpus) == count and not post.ailments)
+
+    def wait_causes(self, **causes: str) -> GpusScanned:
+        """Causes by the last word of the UUID: ``two="Lost"`` for GPU-two."""
+        wanted = {f"GPU-{name}": cause for name, cause in causes.items()}
+        return self.wait(lambda post: {uuid: one.cause.value for uuid, one in post.ailments.items()} == wanted)
+
+    def wait_scans(self, more: int = 2) -> None:
+        """Until ``more`` scans were complete from now on."""
+        before = len(self.scans)
+        self.wait(lambda _: len(self.scans) >= before + more)
+
+    def reasons(self) -> list[str]:
+        return [reason.word for reason, _, _ in self.lines]
+
+
+def is_ready(post: GpusScanned) -> bool:
+    return post.driver.state is DriverState.READY
+
+
+class NodeFile:
+    """A simulated node of the GPUs ``GPU-zero`` to ``GPU-three`` whose file is rewritten as a whole."""
+
+    NAMES = ("zero", "one", "two", "three")
+
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / "node.yaml"
+        self._fresh = directory / "fresh.yaml"
+        self.write()
+
+    def write(self, *lines: str, gpus: int = 4) -> None:
+        cards = [f"- {{model: t4, uuid: GPU-{name}, numa: {n % 2}}}" for n, name in enumerate(self.NAMES[:gpus])]
+        self._fresh.write_text("\n".join(["gpus:", *cards, *lines]) if gpus else "\n".join(lines))
+        self._fresh.rename(self.path)
