@@ -61,7 +61,6 @@ class HeldService:
         load_checkpoint: Callable[[], tuple[Holding, ...]],
         kubelet_answers: Callable[[], bool],
         log: Log,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._post = post
         self._pod_resources = pod_resources
@@ -69,7 +68,6 @@ class HeldService:
         self._settling = Settling(load_checkpoint)
         self._kubelet_answers = kubelet_answers
         self._log = log
-        self._clock = clock
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._stopping = False
@@ -97,7 +95,7 @@ class HeldService:
     def ask(self) -> None:
         """Have an answer that is requested at or after this moment, as soon as there can be one."""
         with self._changed:
-            self._asked_at = self._clock()
+            self._asked_at = time.monotonic()
             self._changed.notify_all()
 
     def set_waiting(self, waiting: bool) -> None:  # noqa: FBT001 - a setter's one value
@@ -125,14 +123,14 @@ class HeldService:
             return self._pod_resources_up
 
     def _run(self) -> None:
-        began = self._clock()
+        began = time.monotonic()
         while True:
-            asked = self._clock()
+            asked = time.monotonic()
             self._take(self._read(asked))
             with self._changed:
                 self._changed.wait_for(lambda: self._stopping, _GAP_S)
                 while not self._stopping and self._asked_at <= asked:
-                    left = asked + self._pause_s(asked - began) - self._clock()
+                    left = asked + self._pause_s(asked - began) - time.monotonic()
                     if left <= 0:
                         break
                     self._changed.wait(left)
@@ -189,10 +187,11 @@ class HeldService:
         self._post(HeldRead(held=held))
 
     def _tell_new_holders(self, now: frozenset[Holding]) -> None:
-        """One line for each container that got something of a resource since the last answer."""
+        """One line for each container that got something of a resource since the last answer, where it has a name."""
         got: dict[tuple[str, str, str, str], list[str]] = {}
         for new in sorted(now - self._seen):
-            got.setdefault((new.resource, new.namespace, new.pod, new.container), []).append(new.device_id)
+            if new.namespace:
+                got.setdefault((new.resource, new.namespace, new.pod, new.container), []).append(new.device_id)
         self._seen = now
         for (resource, namespace, pod, container), ids in got.items():
             self._log(

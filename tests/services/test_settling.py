@@ -1,0 +1,72 @@
+"""A kubelet that has just started does not know its pods; its checkpoint does."""
+
+from __future__ import annotations
+
+import pytest
+
+from nvdp.errors import HostError
+from nvdp.model.held import Holding
+from nvdp.services.settling import SETTLE_S, Settling
+
+
+def recorded(device_id: str) -> Holding:
+    return Holding(resource="nvidia.com/gpu", device_id=device_id, namespace="", pod="uid", container="main")
+
+
+def named(device_id: str) -> Holding:
+    return Holding(resource="nvidia.com/gpu", device_id=device_id, namespace="team-a", pod="pod", container="main")
+
+
+class Checkpoint:
+    def __init__(self, *holdings: Holding) -> None:
+        self.holdings = holdings
+        self.damaged = False
+
+    def __call__(self) -> tuple[Holding, ...]:
+        if self.damaged:
+            raise HostError("not a checkpoint")
+        return self.holdings
+
+
+@pytest.mark.invariant(3)
+def test_holders_that_a_new_kubelet_does_not_name_yet_count_as_holders():
+    settling = Settling(Checkpoint(recorded("a"), recorded("b")))
+    assert settling.complete((), kubelet=1, now=0.0) == (recorded("a"), recorded("b"))
+    assert settling.complete((named("b"),), kubelet=1, now=1.0) == (recorded("a"), named("b"))
+
+
+@pytest.mark.invariant(3)
+def test_once_it_has_named_them_all_it_is_believed_whatever_the_file_says():
+    settling = Settling(Checkpoint(recorded("a")))
+    assert settling.complete((named("a"),), kubelet=1, now=0.0) == (named("a"),)
+    assert settling.complete((), kubelet=1, now=1.0) == ()
+
+
+@pytest.mark.invariant(3)
+def test_pods_that_are_gone_but_recorded_hold_for_30_s_and_no_longer():
+    settling = Settling(Checkpoint(recorded("gone")))
+    assert settling.complete((), kubelet=1, now=100.0) == (recorded("gone"),)
+    assert settling.complete((), kubelet=1, now=100.0 + SETTLE_S - 0.1) == (recorded("gone"),)
+    assert settling.complete((), kubelet=1, now=100.0 + SETTLE_S) == ()
+
+
+@pytest.mark.invariant(3)
+def test_each_new_kubelet_has_to_settle_again():
+    settling = Settling(Checkpoint(recorded("a")))
+    settling.complete((named("a"),), kubelet=1, now=0.0)
+    assert settling.complete((), kubelet=2, now=1000.0) == (recorded("a"),)
+    assert settling.complete((), kubelet=3, now=1000.0 + SETTLE_S) == (recorded("a"),)
+
+
+def test_a_checkpoint_that_cannot_be_read_adds_nothing():
+    checkpoint = Checkpoint(recorded("a"))
+    checkpoint.damaged = True
+    assert Settling(checkpoint).complete((named("b"),), kubelet=1, now=0.0) == (named("b"),)
+
+
+def test_the_file_is_not_read_once_the_kubelet_has_settled():
+    checkpoint = Checkpoint()
+    settling = Settling(checkpoint)
+    settling.complete((), kubelet=1, now=0.0)
+    checkpoint.holdings = (recorded("a"),)
+    assert settling.complete((), kubelet=1, now=1.0) == ()
