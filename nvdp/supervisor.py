@@ -37,11 +37,13 @@ from nvdp.services.events import (
     SignalReceived,
     SocketDirectoryChanged,
 )
-from nvdp.services.offers import Offers
+from nvdp.services.offers import Cause, Offers
 
 _STOP_SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT})
 _ACTORS_STOP_S = 2.0
+_FIRST_RESTART_DELAY_S = 0.1
 _MAX_RESTART_DELAY_S = 30.0
+_FORGIVEN_S = 600.0  # a service that ran this long before it crashed again is started again as if for the first time
 
 
 class Gpus(Protocol):
@@ -74,6 +76,13 @@ class Observer(Protocol):
     def device_health_changed(self, uuid: str, to: str) -> None: ...
 
     def service_restarted(self, service: str) -> None: ...
+
+
+class Crash(msgspec.Struct, frozen=True):
+    """When a service died last, and how long it was left dead then."""
+
+    at: float
+    delay_s: float
 
 
 class Collaborators(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,8 +130,8 @@ class Supervisor:
         self._plan: Plan | None = None
         self._plan_error = ""
         self._restarts: dict[str, float] = {}
-        self._crashes: dict[str, int] = {}
-        self._cause, self._cause_at = "inventory", clock()
+        self._crashes: dict[str, Crash] = {}
+        self._cause: Cause | None = None
         self._stale = False
         self._stopping = False
         collaborators.offers.restore(held, names=collaborators.memory.names)
@@ -182,7 +191,7 @@ class Supervisor:
         return self._plan is not None and self._plan.waiting
 
     def _mark(self, cause: str, at: float) -> None:
-        self._stale, self._cause, self._cause_at = True, cause, at
+        self._stale, self._cause = True, Cause(cause, at)
 
     def _take_scan(self, event: GpusScanned) -> None:
         before, self._scan = self._scan, event
@@ -200,7 +209,7 @@ class Supervisor:
         )
         if before is None or (before.inventory, before.control_nodes) != (event.inventory, event.control_nodes):
             self._mark("inventory", event.at)
-            self._with.adoption.follow(event.inventory.gpus)
+            self._with.adoption.follow(event.inventory.gpus, event.ailments)
         elif before.ailments != event.ailments:
             self._mark("health", event.at)
 
@@ -217,9 +226,11 @@ class Supervisor:
             self._with.offers.look()
 
     def _take_crash(self, event: ServiceCrashed) -> None:
-        crashes = self._crashes[event.thread] = self._crashes.get(event.thread, 0) + 1
-        delay_s = min(_MAX_RESTART_DELAY_S, 0.05 * 2**crashes)
-        self._restarts[event.thread] = self._clock() + delay_s
+        now, before = self._clock(), self._crashes.get(event.thread)
+        again = before is not None and now - before.at < _FORGIVEN_S
+        delay_s = min(_MAX_RESTART_DELAY_S, 2 * before.delay_s) if before and again else _FIRST_RESTART_DELAY_S
+        self._crashes[event.thread] = Crash(now, delay_s)
+        self._restarts[event.thread] = now + delay_s
         text = f"{event.thread}: {event.error}; started again in {delay_s:.1f}s"
         self._with.log(Reason.SERVICE_RESTARTED, text, thread=event.thread, error=event.error, trace=event.trace)
 
@@ -236,21 +247,28 @@ class Supervisor:
         if self._scan is None or self._scan.inventory is None:
             return
         before = self._plan.planned if self._plan is not None else {}
-        applied = self._with.adoption.judge(self._scan.inventory)
-        if applied is not None:
-            self._stale = True
+        applied = self._with.adoption.judge(self._scan.inventory, self._scan.ailments)
+        self._stale = self._stale or applied is not None
+        if self._plan_all(self._scan) and applied is not None:
             self._with.gpus.configure(
                 rescan_interval_s=applied.devices.rescan_interval.seconds,
                 remove_after_s=applied.devices.remove_after.seconds,
                 call_timeout_s=applied.health.call_timeout.seconds,
             )
+            after = self._plan.planned if self._plan is not None else {}
+            self._with.adoption.confirm(applied, describe_changes(before, after))
+        elif applied is not None:
+            self._with.adoption.reject(f"planning failed: {self._plan_error}")
+            self._stale = True
+            self._plan_all(self._scan)
+
+    def _plan_all(self, scan: GpusScanned) -> bool:
+        """Plan and give out until nothing more can be done at once. False if planning failed."""
         while self._with.adoption.config is not None and (self._stale or self._due):
             self._stale = False
-            if not self._plan_once(self._with.adoption.config, self._scan):
-                break
-        if applied is not None:
-            after = self._plan.planned if self._plan is not None else {}
-            self._with.adoption.announce(applied, describe_changes(before, after))
+            if not self._plan_once(self._with.adoption.config, scan):
+                return False
+        return True
 
     @property
     def _due(self) -> bool:
@@ -289,7 +307,8 @@ class Supervisor:
             return False
         self._plan_error = ""
         before, self._plan = self._plan, plan
-        changed = offers.carry_out(plan.lists, cause=self._cause, at=self._cause_at)
+        changed = offers.carry_out(plan.lists, cause=self._cause)
+        self._cause = None
         if changed:
             memory.remember_names(plan.lists)
         self._announce(announce_plan(before, plan, scan.inventory))
@@ -305,7 +324,7 @@ class Supervisor:
             self._with.log(announcement.reason, announcement.text, level=None, **announcement.fields)
 
     def _build_status(self) -> Status:
-        scan, config, plan = self._scan, self._with.adoption.config, self._plan
+        scan, config, plan = self._scan, self._with.adoption.expected, self._plan
         driver = scan.driver if scan is not None else DriverStatus()
         resources = build_resources(plan, self._with.offers.serving) if plan is not None else ()
         ready, reason = judge_ready(

@@ -35,7 +35,8 @@ class DriverStatus(msgspec.Struct, frozen=True, kw_only=True):
 class ConfigStatus(msgspec.Struct, frozen=True, kw_only=True):
     """``valid`` is false while the newest file is refused or missing; ``hash`` is of the configuration in force.
 
-    ``hash`` is ``sha256:`` and 12 hex digits, empty while no configuration was ever good.
+    ``hash`` is ``sha256:`` and 12 hex digits, empty while no configuration was ever good. While there is no driver it
+    is of the one that will come into force, and ``applied_at`` is None.
     """
 
     valid: bool = False
@@ -43,6 +44,7 @@ class ConfigStatus(msgspec.Struct, frozen=True, kw_only=True):
     source: str = ""
     applied_at: float | None = None
     refused: str | None = None
+    missing: bool = False
 
 
 class ResourceStatus(msgspec.Struct, frozen=True, kw_only=True):

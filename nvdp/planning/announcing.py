@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import TypeAlias
 
 import msgspec
@@ -35,7 +35,9 @@ def announce_plan(before: Plan | None, after: Plan, inventory: Inventory) -> tup
     waited = {_key(change): change for change in before.changes} if before is not None else {}
     waits = {_key(change): change for change in after.changes}
     found += _together([change for key, change in waits.items() if change.holder and waited.get(key) != change])
-    found += _together([msgspec.structs.replace(waited[key], holder="") for key in waited if key not in waits])
+    found += _together(
+        [msgspec.structs.replace(change, holder="") for change in waited.values() if _is_through(change, after, waits)]
+    )
 
     withheld_before = before.withheld if before is not None else {}
     fresh = {uuid: held for uuid, held in after.withheld.items() if withheld_before.get(uuid) != held}
@@ -103,6 +105,12 @@ def _key(change: ModeChange) -> tuple[str, object, object]:
     return change.gpu_uuid, change.before, change.after
 
 
+def _is_through(change: ModeChange, after: Plan, waits: Container[object]) -> bool:
+    """Whether the GPU has its new form now: it may also have been given up, by an edit or by the GPU's end."""
+    assignment = after.assignments.get(change.gpu_uuid)
+    return _key(change) not in waits and assignment is not None and assignment.form == change.after
+
+
 def _together(changes: list[ModeChange]) -> list[Announcement]:
     """One announcement for all GPUs that change in the same way and wait for the same pod (for none: are through)."""
     groups: dict[tuple[Form, Form, str], list[str]] = {}
@@ -110,7 +118,8 @@ def _together(changes: list[ModeChange]) -> list[Announcement]:
         groups.setdefault((change.before, change.after, change.holder), []).append(change.gpu_uuid)
     found = []
     for (before, after, holder), gpus in groups.items():
-        text = f"{_some(gpus)}: {before} → {after}"
+        names = (before.resource, after.resource) if before.resource != after.resource else (before, after)
+        text = f"{_some(gpus)}: {names[0]} → {names[1]}"
         if holder:
             fields = {"devices": gpus, "pod": holder}
             found.append(Announcement(Reason.MODE_CHANGE_WAITING, f"{text} waits for {holder}", fields))
@@ -130,7 +139,7 @@ def _unisolated(resource: str, listed: ResourceList, inventory: Inventory) -> An
 def _offered(plan: Plan | None, uuid: str) -> dict[str, int]:
     if plan is None:
         return {}
-    counts = {name: sum(device.gpu_uuid == uuid for device in listed.devices) for name, listed in plan.lists.items()}
+    counts = {name: len(listed.healthy_by_gpu.get(uuid, ())) for name, listed in plan.lists.items()}
     return {name: count for name, count in counts.items() if count}
 
 

@@ -70,6 +70,15 @@ def note_taken(given: Given, *, version: int, now: float) -> Given:
     return msgspec.structs.replace(given, refusals=refusals, taken_version=version)
 
 
+def begin_anew(given: Given, *, now: float) -> Given:
+    """The record for an actor that takes the place of a dead one: versions begin again, and nobody has an old list."""
+    known = note_taken(given, version=given.version, now=now)
+    refusals = {
+        device_id: Refusal(0, refusal.refused_at, refusal.known_at) for device_id, refusal in known.refusals.items()
+    }
+    return msgspec.structs.replace(given, version=0, taken_version=0, refusals=refusals)
+
+
 def restore(held: Held, *, names: frozenset[str], now: float) -> dict[str, Given]:
     """What the kubelet must have been given by a predecessor: the IDs of ours that pods hold, all Unhealthy.
 

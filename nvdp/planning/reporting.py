@@ -8,7 +8,7 @@ import msgspec
 
 from nvdp.model.health import Ailment
 from nvdp.model.inventory import Gpu, Inventory
-from nvdp.model.reasons import Reason
+from nvdp.model.reasons import Cause, Reason
 from nvdp.model.status import ConfigStatus, DeviceStatus, DriverState, DriverStatus, ResourceStatus
 from nvdp.planning.assignment import order_gpus
 from nvdp.planning.plan import Plan
@@ -48,8 +48,17 @@ def build_resources(plan: Plan, serving: Mapping[str, Serving]) -> tuple[Resourc
 def build_devices(
     inventory: Inventory, ailments: Mapping[str, Ailment], plan: Plan | None, changed_at: Mapping[str, float]
 ) -> tuple[DeviceStatus, ...]:
-    """One entry for each GPU with an identity, in list order; ``changed_at`` is wall time by UUID."""
-    return tuple(_device(gpu, ailments.get(gpu.uuid), plan, changed_at) for gpu in order_gpus(inventory.gpus))
+    """One entry for each GPU with an identity, in list order; ``changed_at`` is wall time by UUID.
+
+    A GPU whose new form waits for pods that hold the old one is withheld as ``Held``: its health is another matter.
+    """
+    waits = {change.gpu_uuid for change in plan.changes} if plan is not None else set()
+    found = []
+    for gpu in order_gpus(inventory.gpus):
+        withheld = plan.withheld.get(gpu.uuid) if plan is not None else None
+        reason = withheld.reason if withheld is not None else Cause.HELD.value if gpu.uuid in waits else ""
+        found.append(_device(gpu, ailments.get(gpu.uuid), reason, changed_at))
+    return tuple(found)
 
 
 def judge_ready(
@@ -66,7 +75,9 @@ def judge_ready(
     resource of the plan is registered with its list taken by the kubelet (observability contract, section 5).
     """
     if not config.hash:
-        return False, Reason.CONFIG_MISSING.word if config.refused is None else Reason.CONFIG_REFUSED.word
+        if config.missing:
+            return False, Reason.CONFIG_MISSING.word
+        return False, (Reason.STARTING if config.refused is None else Reason.CONFIG_REFUSED).word
     if driver.state is not DriverState.READY:
         words = {
             DriverState.STARTING: Reason.STARTING.word,
@@ -83,8 +94,7 @@ def judge_ready(
     return True, ""
 
 
-def _device(gpu: Gpu, ailment: Ailment | None, plan: Plan | None, changed_at: Mapping[str, float]) -> DeviceStatus:
-    withheld = plan.withheld.get(gpu.uuid) if plan is not None else None
+def _device(gpu: Gpu, ailment: Ailment | None, withheld: str, changed_at: Mapping[str, float]) -> DeviceStatus:
     return DeviceStatus(
         uuid=gpu.uuid,
         index=gpu.index,
@@ -96,5 +106,5 @@ def _device(gpu: Gpu, ailment: Ailment | None, plan: Plan | None, changed_at: Ma
         cause=ailment.cause if ailment is not None else None,
         text=ailment.text if ailment is not None else "",
         changed_at=changed_at.get(gpu.uuid, 0.0),
-        withheld=withheld.reason if withheld is not None else "",
+        withheld=withheld,
     )

@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+import msgspec
+
 from nvdp.config.schema import Config
 from nvdp.config.unbuilt import find_unbuilt
 from nvdp.host.state import AppliedConfig
 from nvdp.log import Log
+from nvdp.model.health import Ailment
 from nvdp.model.inventory import Gpu, Inventory
-from nvdp.model.reasons import Reason
+from nvdp.model.reasons import Level, Reason
 from nvdp.model.status import ConfigStatus
 from nvdp.planning.judging import find_unfit
 from nvdp.planning.pins import find_unmatched, resolve_pins
@@ -30,6 +33,14 @@ class Memory(Protocol):
     def remember_config(self, config: AppliedConfig, pins: Mapping[str, str], /) -> None: ...
 
     def remember_pins(self, pins: Mapping[str, str], /) -> None: ...
+
+
+class _InForce(msgspec.Struct, frozen=True):
+    """The configuration in force, the pins of its references, and since when (wall-clock seconds)."""
+
+    config: Config | None = None
+    pins: Mapping[str, str] = {}
+    since: float | None = None
 
 
 class Adoption:
@@ -55,61 +66,100 @@ class Adoption:
         self._wall = wall
         self._candidate: Config | None = None
         self._text = b""
-        self._in_force_since: float | None = None
+        self._in_force = self._before = _InForce()
+        self._to_remember: AppliedConfig | None = None
         self._refused: str | None = None
         self._missing = False
-        self.config: Config | None = None
-        self.pins: Mapping[str, str] = {}
         self.unmatched: tuple[str, ...] = ()
 
     @property
+    def config(self) -> Config | None:
+        return self._in_force.config
+
+    @property
+    def pins(self) -> Mapping[str, str]:
+        return self._in_force.pins
+
+    @property
+    def expected(self) -> Config | None:
+        """The configuration in force, or the one that will be as soon as there are GPUs to judge it by."""
+        last_good = self._last_good if self._refused is not None else None
+        return self.config or self._candidate or last_good
+
+    @property
     def status(self) -> ConfigStatus:
+        config = self.expected
         return ConfigStatus(
-            valid=self.config is not None and self._refused is None,
-            hash=self.config.hash if self.config is not None else "",
-            source=self.config.name if self.config is not None else "",
-            applied_at=self._in_force_since,
+            valid=config is not None and self._refused is None,
+            hash=config.hash if config is not None else "",
+            source=config.name if config is not None else "",
+            applied_at=self._in_force.since,
             refused=self._refused,
+            missing=self._missing,
         )
 
     def take(self, event: ConfigRead) -> bool:
         """Take in what was read. True if there is a candidate to judge."""
-        if event.config is None:
-            self._candidate = None
+        if event.config is None:  # a candidate that was not judged yet stays the newest valid one
             self._refuse(event.problems, missing=event.missing)
             return False
+        was_refused, self._refused, self._missing = self._refused is not None, None, False
         if self.config is not None and event.config.hash == self.config.hash:
+            self._candidate = None
             self._count_edit("unchanged")
-            if self._refused is not None:
+            if was_refused:
                 self._log(Reason.CONFIG_APPLIED, f"{event.source} {event.config.hash}  valid again, nothing changed")
-            self._refused, self._candidate = None, None
             return False
         self._candidate, self._text = event.config, event.text
         return True
 
-    def judge(self, inventory: Inventory) -> Config | None:
-        """The configuration that comes into force now, if any: the candidate, or the last good one in its place."""
+    def judge(self, inventory: Inventory, ailments: Mapping[str, Ailment]) -> Config | None:
+        """The configuration that comes into force now, if any: the candidate, or the last good one in its place.
+
+        ``confirm`` it once its lists are out, or ``reject`` it.
+        """
         candidate, self._candidate = self._candidate, None
-        if candidate is not None and self._adopt(candidate, inventory):
-            self._refused = None
-            self._count_edit("applied")
-            applied = AppliedConfig(text=self._text.decode(), source=candidate.name, hash=candidate.hash)
-            self._memory.remember_config(applied, self.pins)
-            return candidate
+        if candidate is not None and self._is_fit(candidate, inventory, ailments):
+            self._to_remember = AppliedConfig(text=self._text.decode(), source=candidate.name, hash=candidate.hash)
+            return self._adopt(candidate, inventory, ailments)
         if self.config is None and self._refused is not None and self._last_good is not None:
             last_good, self._last_good = self._last_good, None
-            if self._adopt(last_good, inventory):
-                return last_good
+            return self._adopt(last_good, inventory, ailments)
         return None
 
-    def follow(self, gpus: Sequence[Gpu]) -> None:
+    def confirm(self, config: Config, changes: str) -> None:
+        """``config``, which came into force, is given out: remember it, and tell what it changed."""
+        applied, self._to_remember = self._to_remember, None
+        if applied is not None:
+            self._count_edit("applied")
+            self._memory.remember_config(applied, self.pins)
+        self._log(
+            Reason.CONFIG_APPLIED, f"{config.name} {config.hash}  {changes}", config=config.name, hash=config.hash
+        )
+        for warning in config.warnings:
+            self._log(
+                Reason.CONFIG_APPLIED,
+                warning.render_warning(),
+                level=Level.WARNING,
+                config=config.name,
+                hash=config.hash,
+            )
+        for unbuilt in find_unbuilt(config):
+            self._log(Reason.FEATURE_NOT_BUILT, f"{unbuilt.path}: not built yet ({unbuilt.text})", path=unbuilt.path)
+
+    def reject(self, why: str) -> None:
+        """What came into force could not be planned with: it is refused, and the one before is in force again."""
+        assert self.config is not None
+        name, self._in_force, self._to_remember = self.config.name, self._before, None
+        self._refuse((f"{name}: {why}",), missing=False)
+
+    def follow(self, gpus: Sequence[Gpu], ailments: Mapping[str, Ailment]) -> None:
         """Pin references that name a GPU only now, and tell which name none."""
         if self.config is None:
             return
-        pins = resolve_pins(self.config, gpus, self.pins)
-        if pins != self.pins:
-            self.pins = pins
-            self._memory.remember_pins(pins)
+        pins = resolve_pins(self.config, gpus, ailments, self.pins)
+        self._in_force = msgspec.structs.replace(self._in_force, pins=pins)
+        self._memory.remember_pins(pins)
         unmatched = find_unmatched(self.config, gpus, pins)
         for path in unmatched:
             if path not in self.unmatched:
@@ -119,37 +169,39 @@ class Adoption:
                 )
         self.unmatched = unmatched
 
-    def announce(self, config: Config, changes: str) -> None:
-        """Tell that ``config`` came into force and what it changed; called once the lists are out."""
-        self._log(
-            Reason.CONFIG_APPLIED, f"{config.name} {config.hash}  {changes}", config=config.name, hash=config.hash
-        )
-        for warning in config.warnings:
-            self._log(Reason.CONFIG_APPLIED, str(warning), config=config.name, hash=config.hash)
-        for unbuilt in find_unbuilt(config):
-            self._log(Reason.FEATURE_NOT_BUILT, f"{unbuilt.path}: {unbuilt.text}", path=unbuilt.path)
+    def _is_fit(self, candidate: Config, inventory: Inventory, ailments: Mapping[str, Ailment]) -> bool:
+        """Whether the hardware has nothing against it. What was in force before a restart is not judged again.
 
-    def _adopt(self, config: Config, inventory: Inventory) -> bool:
-        pins = resolve_pins(config, inventory.gpus, self._memory.pins)
-        unfit = find_unfit(config, inventory, pins)
+        Else a GPU that was plugged in since, and that the lists have no room for, would take all others away.
+        """
+        if self._last_good is not None and candidate.hash == self._last_good.hash:
+            return True
+        pins = resolve_pins(candidate, inventory.gpus, ailments, self._memory.pins)
+        unfit = find_unfit(candidate, inventory, pins)
         if unfit is not None:
-            self._refuse((f"{config.name}: {unfit}",), missing=False)
-            return False
-        self.config, self.pins, self._in_force_since = config, pins, self._wall()
+            self._refuse((f"{candidate.name}: {unfit}",), missing=False)
+        return unfit is None
+
+    def _adopt(self, config: Config, inventory: Inventory, ailments: Mapping[str, Ailment]) -> Config:
+        self._before = self._in_force
+        self._in_force = _InForce(config, self._memory.pins, self._wall())
         self.unmatched = ()
-        self.follow(inventory.gpus)
-        return True
+        self.follow(inventory.gpus, ailments)
+        return config
 
     def _refuse(self, problems: tuple[str, ...], *, missing: bool) -> None:
         first = problems[0]
-        kept = f"keeping {self.config.hash}" if self.config is not None else "nothing in force before"
         errors = f"{len(problems)} error{'s' if len(problems) > 1 else ''}"
         if missing:
             if not self._missing:
-                self._log(Reason.CONFIG_MISSING, f"{first}  ({kept})")
+                self._log(Reason.CONFIG_MISSING, f"{first}  ({self._describe_kept()})")
         elif first != self._refused:
-            self._log(Reason.CONFIG_REFUSED, f"{first}  ({errors}; {kept})", error=first)
+            self._log(Reason.CONFIG_REFUSED, f"{first}  ({errors}; {self._describe_kept()})", error=first)
             for problem in problems[1:]:
                 self._log(Reason.CONFIG_REFUSED, problem, error=problem)
         self._missing, self._refused = missing, first
         self._count_edit("refused")
+
+    def _describe_kept(self) -> str:
+        kept = self.config or self._candidate or self._last_good
+        return f"keeping {kept.hash}" if kept is not None else "nothing in force before"

@@ -16,7 +16,7 @@ from nvdp.log import Log
 from nvdp.model.held import Held
 from nvdp.model.listing import ResourceList
 from nvdp.model.reasons import Reason
-from nvdp.planning.ledger import Given, give, note_taken, restore
+from nvdp.planning.ledger import Given, begin_anew, give, note_taken, restore
 from nvdp.planning.reporting import Serving
 from nvdp.services.events import ResourceReport
 
@@ -50,12 +50,18 @@ class OffersObserver(Protocol):
     def kubelet_restarted(self) -> None: ...
 
 
+class Cause(msgspec.Struct, frozen=True):
+    """What lists change for (health, config, inventory), and when it was seen. Time and pods are no causes."""
+
+    word: str
+    at: float
+
+
 class _Sent(msgspec.Struct, frozen=True):
-    """A list on its way: the version, what caused it and when that was."""
+    """A list on its way to the kubelet."""
 
     version: int
-    cause: str
-    at: float
+    cause: Cause
 
 
 class Offers:
@@ -77,6 +83,7 @@ class Offers:
         self._returning: set[str] = set()
         self._kubelet_at = 0.0
         self._kubelet_change = ""
+        self._last_kubelet: SocketIdentity | None = None
         self._actors: dict[str, Actor] = {}
         self._stopping: list[Actor] = []
         self._given: dict[str, Given] = {}
@@ -99,19 +106,23 @@ class Offers:
         """Remember what a predecessor must have given out: see ``planning.ledger.restore``."""
         self._given.update(restore(held, names=names, now=self._clock()))
 
-    def carry_out(self, lists: Mapping[str, ResourceList], *, cause: str, at: float) -> bool:
-        """Make the actors equal to ``lists``: start, update, withdraw. True if any changed. ``cause`` was ``at``."""
+    def carry_out(self, lists: Mapping[str, ResourceList], *, cause: Cause | None) -> bool:
+        """Make the actors equal to ``lists``: start, update, withdraw. True if any changed."""
         changed = False
         for resource, listed in lists.items():
-            actor = self._actors.get(resource)
+            actor, before = self._actors.get(resource), 0
             if actor is None:
                 self._start(resource, listed)
             elif self._given[resource].listed != listed:
+                before = self._given[resource].version
                 self._record(resource, listed, version=actor.feed.publish(listed))
             else:
                 continue
             changed = True
-            self._sent[resource] = _Sent(self._given[resource].version, cause, at)
+            version = self._given[resource].version
+            # What the kubelet cannot see is not sent, and while there is none nothing is.
+            if cause is not None and self._kubelet is not None and version > before:
+                self._sent[resource] = _Sent(version, cause)
         for resource in [resource for resource in self._given if resource not in lists]:
             changed = True
             self._withdraw(resource)
@@ -119,8 +130,10 @@ class Offers:
 
     def note(self, report: ResourceReport) -> None:
         """Take in what an actor reported of the kubelet's side."""
-        if report.resource not in self._actors:
-            return
+        if report.stopped:
+            self._stopping = [actor for actor in self._stopping if not actor.join(0.0)]
+        if report.stopped or report.resource not in self._actors:
+            return  # of an actor that is no more, perhaps of a resource that is offered again since
         self.serving[report.resource] = Serving(
             registered=report.registered,
             streams=report.streams,
@@ -138,6 +151,7 @@ class Offers:
         for resource, actor in self._actors.items():
             if thread == f"resource {resource}":
                 actor.stop("its thread died")
+                self._given[resource] = begin_anew(self._given[resource], now=self._clock())
                 self._start(resource, self._given[resource].listed)
                 return True
         return False
@@ -147,10 +161,13 @@ class Offers:
         before, self._kubelet = self._kubelet, identity
         if identity == before:
             return False
-        if identity is not None and self._actors:
-            self._observer.kubelet_restarted()
-            self._returning, self._kubelet_at = set(self._actors), at
-            self._kubelet_change = f"{before.inode} → {identity.inode}" if before is not None else f"{identity.inode}"
+        if identity is not None:
+            if self._last_kubelet is not None:
+                self._observer.kubelet_restarted()
+                self._returning, self._kubelet_at = set(self._actors), at
+                self._kubelet_change = f"{self._last_kubelet.inode} → {identity.inode}"
+                self._sent.clear()  # what comes now comes for this
+            self._last_kubelet = identity
         for actor in self._actors.values():
             actor.kubelet_changed(identity)
         return True
@@ -188,13 +205,14 @@ class Offers:
         sent = self._sent.get(report.resource)
         if sent is not None and report.streams and report.taken_version >= sent.version:
             del self._sent[report.resource]
-            self._observer.list_latency(sent.cause, now - sent.at)
-            if sent.cause == "config" and all(other.cause != "config" for other in self._sent.values()):
-                self._observer.config_applied(now - sent.at)
+            self._observer.list_latency(sent.cause.word, now - sent.cause.at)
+            if sent.cause.word == "config" and all(other.cause.word != "config" for other in self._sent.values()):
+                self._observer.config_applied(now - sent.cause.at)
         if report.registered and report.resource in self._returning:
             self._returning.discard(report.resource)
+            seconds = now - self._kubelet_at
+            self._observer.list_latency("kubelet", seconds)
             if not self._returning:
-                seconds = now - self._kubelet_at
                 text = (
                     f"kubelet.sock is new (inode {self._kubelet_change}); "
                     f"{len(self._actors)} resources registered again in {seconds:.3f}s"

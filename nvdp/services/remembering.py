@@ -1,7 +1,7 @@
 """What outlives the process: kept in the state directory by a thread of its own, so that no disk holds up a turn.
 
-Only the newest state is written. A disk that is full or a directory that cannot be written is told once; nvdp goes on,
-and only a restart with a broken configuration would miss what was not kept.
+Only the newest state is written. A disk that is full or a directory that cannot be written is told once and tried
+again; nvdp goes on, and only a restart with a broken configuration would miss what was not kept.
 """
 
 from __future__ import annotations
@@ -17,18 +17,25 @@ from nvdp.log import Log
 from nvdp.model.reasons import Reason
 
 THREAD = "remember"
+DEFAULT_RETRY_S = 60.0
 
 
 class Memory:
-    """The state as it was found, changed by the main thread and saved by our own. ``save`` may raise HostError."""
+    """The state as it was found, changed by the main thread and saved by our own.
 
-    def __init__(self, found: State, save: Callable[[State], None], *, log: Log) -> None:
+    ``save`` may raise HostError; it is then called again after ``retry_s``, or sooner with a newer state.
+    """
+
+    def __init__(
+        self, found: State, save: Callable[[State], None], *, log: Log, retry_s: float = DEFAULT_RETRY_S
+    ) -> None:
         self._state = found
         self._save = save
         self._log = log
         self._changed = threading.Condition()
         self._saved = found
-        self._failing = False
+        self._failed: State | None = None
+        self._retry_s = retry_s
 
     @property
     def names(self) -> frozenset[str]:
@@ -55,9 +62,10 @@ class Memory:
         threading.Thread(target=self._run, name=THREAD, daemon=True).start()
 
     def flush(self, timeout_s: float) -> bool:
-        """Wait until the newest state is saved; False if it is not within the time."""
+        """Wait until the newest state is saved; False if that failed, or did not come about within the time."""
         with self._changed:
-            return self._changed.wait_for(lambda: self._saved is self._state, timeout_s)
+            self._changed.wait_for(lambda: self._state in (self._saved, self._failed), timeout_s)
+            return self._saved == self._state
 
     def _replace(self, **changes: object) -> None:
         with self._changed:
@@ -69,16 +77,20 @@ class Memory:
     def _run(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._saved is not self._state)
+                wait_s = None if self._failed is None else self._retry_s
+                self._changed.wait_for(lambda: self._state not in (self._saved, self._failed), wait_s)
                 state = self._state
-            try:
-                self._save(state)
-                self._failing = False
-            except HostError as error:
-                if not self._failing:
-                    text = f"{error}; nvdp goes on, but a restart with a broken file would find no last good one"
-                    self._log(Reason.STATE_DAMAGED, text, error=str(error))
-                self._failing = True
+            saved = self._try_to_save(state)
             with self._changed:
-                self._saved = state
+                self._saved, self._failed = (state, None) if saved else (self._saved, state)
                 self._changed.notify_all()
+
+    def _try_to_save(self, state: State) -> bool:
+        try:
+            self._save(state)
+        except HostError as error:
+            if self._failed is None:
+                text = f"{error}; nvdp goes on, but a restart with a broken file would find no last good one"
+                self._log(Reason.STATE_DAMAGED, text, error=str(error))
+            return False
+        return True
