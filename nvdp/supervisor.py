@@ -11,12 +11,10 @@ import signal
 import time
 import traceback
 from collections.abc import Callable, Iterable
-from typing import Protocol
 
 import msgspec
 
 from nvdp.config.schema import Config
-from nvdp.log import Log
 from nvdp.model.held import Held, Source
 from nvdp.model.reasons import Reason
 from nvdp.model.status import DriverStatus, Status
@@ -24,7 +22,7 @@ from nvdp.planning.announcing import Announcement, announce_health, announce_pla
 from nvdp.planning.holders import count_held_elsewhere
 from nvdp.planning.plan import Inputs, Plan, build_plan
 from nvdp.planning.reporting import build_devices, build_resources, judge_ready
-from nvdp.services.adoption import Adoption
+from nvdp.services.collaborators import Collaborators
 from nvdp.services.events import (
     AllocateAnswered,
     ConfigRead,
@@ -37,71 +35,11 @@ from nvdp.services.events import (
     SignalReceived,
     SocketDirectoryChanged,
 )
-from nvdp.services.offers import Cause, Offers
+from nvdp.services.offers import Cause
+from nvdp.services.restarts import Restarts
 
 _STOP_SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT})
 _ACTORS_STOP_S = 2.0
-_FIRST_RESTART_DELAY_S = 0.1
-_MAX_RESTART_DELAY_S = 30.0
-_FORGIVEN_S = 600.0  # a service that ran this long before it crashed again is started again as if for the first time
-
-
-class Gpus(Protocol):
-    """The service that knows the GPUs (services/gpus.py)."""
-
-    def configure(self, *, rescan_interval_s: float, remove_after_s: float, call_timeout_s: float) -> None: ...
-
-
-class Holders(Protocol):
-    """The service that knows who holds what (services/held.py)."""
-
-    def ask(self) -> None: ...
-
-    def set_waiting(self, waiting: bool, /) -> None:  # noqa: FBT001 - a setter's one value
-        ...
-
-
-class Memory(Protocol):
-    """What outlives the process (services/remembering.py): the names of the resources that were ever given out."""
-
-    @property
-    def names(self) -> frozenset[str]: ...
-
-    def remember_names(self, names: Iterable[str]) -> None: ...
-
-
-class Observer(Protocol):
-    """Counts what the supervisor sees (metrics/)."""
-
-    def device_health_changed(self, uuid: str, to: str) -> None: ...
-
-    def service_restarted(self, service: str) -> None: ...
-
-
-class Crash(msgspec.Struct, frozen=True):
-    """When a service died last, and how long it was left dead then."""
-
-    at: float
-    delay_s: float
-
-
-class Collaborators(msgspec.Struct, frozen=True, kw_only=True):
-    """Whom the supervisor sends commands to.
-
-    ``restart`` starts a service anew by the name of its thread, and is false for a name that it does not know;
-    ``look_now`` makes every service look at its source at once (SIGHUP).
-    """
-
-    adoption: Adoption
-    offers: Offers
-    gpus: Gpus
-    holders: Holders
-    memory: Memory
-    observer: Observer
-    log: Log
-    restart: Callable[[str], bool]
-    look_now: Callable[[], None]
-    publish_status: Callable[[Status], None]
 
 
 class Supervisor:
@@ -129,8 +67,7 @@ class Supervisor:
         self._asked_at = float("-inf")
         self._plan: Plan | None = None
         self._plan_error = ""
-        self._restarts: dict[str, float] = {}
-        self._crashes: dict[str, Crash] = {}
+        self._restarts = Restarts(clock)
         self._cause: Cause | None = None
         self._stale = False
         self._stopping = False
@@ -150,9 +87,8 @@ class Supervisor:
 
     def _drain(self) -> list[Event]:
         """All events there are; waits for the first one, at most until time alone may change something."""
-        due = list(self._restarts.values())
-        if self._plan is not None and self._plan.check_at is not None:
-            due.append(self._plan.check_at)
+        check_at = self._plan.check_at if self._plan is not None else None
+        due = [at for at in (check_at, self._restarts.next_at) if at is not None]
         events: list[Event] = []
         try:
             events.append(self._events.get(timeout=max(0.0, min(due) - self._clock()) if due else None))
@@ -226,21 +162,15 @@ class Supervisor:
             self._with.offers.look()
 
     def _take_crash(self, event: ServiceCrashed) -> None:
-        now, before = self._clock(), self._crashes.get(event.thread)
-        again = before is not None and now - before.at < _FORGIVEN_S
-        delay_s = min(_MAX_RESTART_DELAY_S, 2 * before.delay_s) if before and again else _FIRST_RESTART_DELAY_S
-        self._crashes[event.thread] = Crash(now, delay_s)
-        self._restarts[event.thread] = now + delay_s
+        delay_s = self._restarts.note_crash(event.thread)
         text = f"{event.thread}: {event.error}; started again in {delay_s:.1f}s"
         self._with.log(Reason.SERVICE_RESTARTED, text, thread=event.thread, error=event.error, trace=event.trace)
 
     def _restart_crashed(self) -> None:
-        for thread, at in list(self._restarts.items()):
-            if at <= self._clock():
-                del self._restarts[thread]
-                self._with.observer.service_restarted(thread)
-                if not (self._with.offers.restart(thread) or self._with.restart(thread)):
-                    self._with.log(Reason.SERVICE_RESTARTED, f"{thread}: no service of that name; it stays away")
+        for thread in self._restarts.take_due():
+            self._with.observer.service_restarted(thread)
+            if not (self._with.offers.restart(thread) or self._with.restart(thread)):
+                self._with.log(Reason.SERVICE_RESTARTED, f"{thread}: no service of that name; it stays away")
 
     def _turn(self) -> None:
         """Judge a new configuration, then plan and give out until nothing more can be done at once."""

@@ -108,9 +108,10 @@ class Daemon:
         from nvdp.kubelet.podresources import PodResourcesClient  # noqa: PLC0415 - see above
         from nvdp.kubelet.server import choose_socket_path, remove_stale_sockets  # noqa: PLC0415 - see above
         from nvdp.services.adoption import Adoption  # noqa: PLC0415 - see above
+        from nvdp.services.collaborators import Collaborators  # noqa: PLC0415 - see above
         from nvdp.services.held import HeldService  # noqa: PLC0415 - see above
         from nvdp.services.offers import Offers  # noqa: PLC0415 - see above
-        from nvdp.supervisor import Collaborators, Supervisor  # noqa: PLC0415 - see above
+        from nvdp.supervisor import Supervisor  # noqa: PLC0415 - see above
 
         choose_socket_path(self._directory, "resource")
         held = HeldService(

@@ -1,0 +1,64 @@
+"""Whom the supervisor commands and tells: what it asks of each, and no more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+import msgspec
+
+from nvdp.log import Log
+from nvdp.model.status import Status
+from nvdp.services.adoption import Adoption
+from nvdp.services.offers import Offers
+
+
+class Gpus(Protocol):
+    """The service that knows the GPUs (services/gpus.py)."""
+
+    def configure(self, *, rescan_interval_s: float, remove_after_s: float, call_timeout_s: float) -> None: ...
+
+
+class Holders(Protocol):
+    """The service that knows who holds what (services/held.py)."""
+
+    def ask(self) -> None: ...
+
+    def set_waiting(self, waiting: bool, /) -> None:  # noqa: FBT001 - a setter's one value
+        ...
+
+
+class Memory(Protocol):
+    """What outlives the process (services/remembering.py): the names of the resources that were ever given out."""
+
+    @property
+    def names(self) -> frozenset[str]: ...
+
+    def remember_names(self, names: Iterable[str]) -> None: ...
+
+
+class Observer(Protocol):
+    """Counts what the supervisor sees (metrics/)."""
+
+    def device_health_changed(self, uuid: str, to: str) -> None: ...
+
+    def service_restarted(self, service: str) -> None: ...
+
+
+class Collaborators(msgspec.Struct, frozen=True, kw_only=True):
+    """Whom the supervisor sends commands to.
+
+    ``restart`` starts a service anew by the name of its thread, and is false for a name that it does not know;
+    ``look_now`` makes every service look at its source at once (SIGHUP).
+    """
+
+    adoption: Adoption
+    offers: Offers
+    gpus: Gpus
+    holders: Holders
+    memory: Memory
+    observer: Observer
+    log: Log
+    restart: Callable[[str], bool]
+    look_now: Callable[[], None]
+    publish_status: Callable[[Status], None]
