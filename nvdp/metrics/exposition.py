@@ -53,18 +53,19 @@ class DaemonCollector(Collector):
         yield from families.values()
 
 
-def build_registry(collector: Collector) -> CollectorRegistry:
-    """A registry of its own with the daemon's metrics, and the client library's ``process_*`` and ``python_gc_*``."""
-    registry = CollectorRegistry()
-    registry.register(collector)
-    ProcessCollector(registry=registry)
-    GCCollector(registry=registry)
-    return registry
+class Exposition:
+    """The body of ``/metrics``, of ``CONTENT_TYPE``: a registry of its own, with the client library's ``process_*`` and
+    ``python_gc_*`` beside the daemon's metrics. Any thread.
+    """
 
+    def __init__(self, collector: Collector) -> None:
+        self._registry = CollectorRegistry()
+        self._registry.register(collector)
+        ProcessCollector(registry=self._registry)
+        GCCollector(registry=self._registry)
 
-def render(registry: CollectorRegistry) -> bytes:
-    """The body of ``/metrics``, of ``CONTENT_TYPE``."""
-    return generate_latest(registry)
+    def render(self) -> bytes:
+        return generate_latest(self._registry)
 
 
 def _build_families() -> dict[Metric, Family]:

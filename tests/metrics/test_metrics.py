@@ -10,7 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from nvdp.metrics.catalog import METRICS, Kind
-from nvdp.metrics.exposition import DaemonCollector, build_registry, render
+from nvdp.metrics.exposition import DaemonCollector, Exposition
 from nvdp.metrics.recording import Metrics
 from nvdp.model.listing import Strategy
 from nvdp.model.reasons import Cause
@@ -71,7 +71,7 @@ def scrape(metrics: Metrics, status: Status, **build: str) -> dict[str, dict[tup
     """Series by sample name and sorted labels."""
     collector = DaemonCollector(metrics, lambda: status, **{"version": "0.1.0", "revision": "a1b2c3d", **build})
     found: dict[str, dict] = {}
-    for family in text_string_to_metric_families(render(build_registry(collector)).decode()):
+    for family in text_string_to_metric_families(Exposition(collector).render().decode()):
         for sample in family.samples:
             found.setdefault(sample.name, {})[tuple(sorted(sample.labels.items()))] = sample.value
     return found
