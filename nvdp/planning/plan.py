@@ -234,7 +234,7 @@ class _Drafting:
             wanted = self._lists.setdefault(resource, {})
             for device_id in sorted(holdings.keys() - wanted.keys(), key=order_of_id):
                 gpu_uuid = uuid_of_id(device_id)
-                device = ListedDevice(id=device_id, gpu_uuid=gpu_uuid, numa_node=self._numa_nodes.get(gpu_uuid))
+                device = ListedDevice(id=device_id, gpu_uuid=gpu_uuid)
                 wanted[device_id] = self._withdraw(resource, device, holdings[device_id].holder)
                 self._waits = True
         for resource in [name for name, listed in self._lists.items() if not listed]:
@@ -251,9 +251,11 @@ class _Drafting:
         return assignment is not None and assignment.form != form
 
     def _withdraw(self, resource: str, device: ListedDevice, holder: str) -> ListedDevice:
+        known = self._numa_nodes.get(device.gpu_uuid)  # what a predecessor gave out came to us without its node
+        numa_node = device.numa_node if known is None else known
         return msgspec.structs.replace(
             device,
-            numa_node=device.numa_node if self._is_numa_aware(resource) else None,
+            numa_node=numa_node if self._is_numa_aware(resource) else None,
             cause=Cause.WITHDRAWING,
             text=f"held by {holder}" if holder else "leaving",
         )

@@ -1,0 +1,120 @@
+"""A node for each test: a kubelet's twin, a simulated machine, a ConfigMap, and daemons that run between them."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nvdp.simulate.kubelet import Kubelet
+from tests.daemon.node import GPU, ConfigMap, Machine, build_config, healthy
+from tests.daemon.process import LIMIT_S, Daemon
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    """A directory whose path leaves room for a socket's name."""
+    path = Path(tempfile.mkdtemp(prefix="nv", dir="/tmp"))
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture
+def settings() -> dict[str, dict[str, Any]]:
+    """Arguments of the ``kubelet`` and of the ``machine``; tests give their own through ``on_node``."""
+    return {}
+
+
+@pytest.fixture
+def version() -> str:
+    """The kubelet's; what is true of both kinds is shown with ``both_kubelets``."""
+    return "1.36"
+
+
+@pytest.fixture
+def unstarted_kubelet(root: Path, version: str, settings: dict[str, Any]) -> Iterator[Kubelet]:
+    kubelet = Kubelet(root / "k", version=version, **settings.get("kubelet", {}))
+    yield kubelet
+    kubelet.stop()
+    print("the kubelet's journal:", *kubelet.journal, sep="\n")
+    kubelet.assert_alive()
+
+
+@pytest.fixture
+def kubelet(unstarted_kubelet: Kubelet) -> Kubelet:
+    """Runs from the start of the test; at its end it must not have crashed."""
+    unstarted_kubelet.start()
+    return unstarted_kubelet
+
+
+@pytest.fixture
+def machine(root: Path, settings: dict[str, Any]) -> Machine:
+    return Machine(root / "node.yaml", **settings.get("machine", {}))
+
+
+@pytest.fixture
+def config_map(root: Path) -> ConfigMap:
+    """Empty: ``start`` publishes the first version, unless there is one."""
+    return ConfigMap(root / "config")
+
+
+class Start:
+    """Starts daemons of this node. Those that still run at the end are stopped, and must end well and quickly."""
+
+    def __init__(self, root: Path, kubelet: Kubelet, machine: Machine, config_map: ConfigMap) -> None:
+        self._root = root
+        self._kubelet = kubelet
+        self._machine = machine
+        self._config_map = config_map
+        self.daemons: list[Daemon] = []
+
+    def __call__(
+        self,
+        config: dict[str, Any] | str | None = None,
+        *flags: str | Path,
+        config_file: Path | None = None,
+        wait: bool = False,
+        **options: Any,
+    ) -> Daemon:
+        """``config`` is published first (none: the file stays as it is). With ``wait`` the kubelet has its list."""
+        if config is not None:
+            self._config_map.publish(config)
+        daemon = Daemon(
+            *("--config-file", config_file or self._config_map.file),
+            *("--kubelet-root", self._kubelet.directory.parent),
+            *("--simulated-node", self._machine.path),
+            *("--state-dir", self._root / "state"),
+            *("--run-dir", self._root / "run"),
+            *("--log-format", "json"),
+            *flags,
+            **options,
+        )
+        self.daemons.append(daemon)
+        if wait:
+            self._kubelet.wait_until(lambda: self._kubelet.devices(GPU), LIMIT_S, what="a list")
+        return daemon
+
+
+@pytest.fixture
+def start(root: Path, unstarted_kubelet: Kubelet, machine: Machine, config_map: ConfigMap) -> Iterator[Start]:
+    started = Start(root, unstarted_kubelet, machine, config_map)
+    yield started
+    ends = [daemon.stop() if daemon.running else None for daemon in started.daemons]
+    for daemon in started.daemons:
+        print(f"the log of {daemon.pid}:", *daemon.log, *daemon.log.texts, sep="\n")
+    assert all(ended is None or (ended.code == 0 and ended.seconds < 5) for ended in ends), ends
+    assert not [line for daemon in started.daemons for line in daemon.log.of("ServiceRestarted")]
+    assert not [text for daemon in started.daemons for text in daemon.log.texts]
+
+
+@pytest.fixture
+def daemon(kubelet: Kubelet, start: Start, machine: Machine) -> Daemon:
+    """Registered, with 4 replicas of each GPU."""
+    count = 4 * len(machine.uuids)
+    found = start(build_config(share=4))
+    kubelet.wait_until(lambda: len(healthy(kubelet)) == count, LIMIT_S, what=f"{count} Healthy devices")
+    return found

@@ -1,0 +1,234 @@
+"""The daemon as a process: started, watched through its log, port and /proc, signalled, and asked how it ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import psutil
+from prometheus_client.parser import text_string_to_metric_families
+
+LIMIT_S = 15.0  # for what happens soon, on a machine with two busy cores
+_LOOK_EVERY_S = 0.02
+
+
+def wait_until(predicate: Callable[[], Any], timeout_s: float = LIMIT_S, *, what: str) -> Any:
+    """Wait until ``predicate`` is true, and return its value; an AssertionError that names ``what`` otherwise."""
+    deadline = time.monotonic() + timeout_s
+    while not (found := predicate()):
+        assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
+        time.sleep(_LOOK_EVERY_S)
+    return found
+
+
+def find_free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port
+
+
+class Ended(NamedTuple):
+    """How the process ended: its exit code, and how long that took from the signal."""
+
+    code: int
+    seconds: float
+
+
+class Probe(NamedTuple):
+    """An answer of the metrics port."""
+
+    status: int
+    body: dict[str, Any]
+
+
+class DaemonLog:
+    """The lines of one process, each an object of JSON, as they come; ``texts`` has what is not one."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._lines: list[dict[str, Any]] = []
+        self.texts: list[str] = []
+
+    def take(self, text: str) -> None:
+        with self._changed:
+            try:
+                self._lines.append(msgspec.json.decode(text))
+            except msgspec.DecodeError:
+                self.texts.append(text)
+            self._changed.notify_all()
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        with self._changed:
+            return iter(list(self._lines))
+
+    def __len__(self) -> int:
+        with self._changed:
+            return len(self._lines)
+
+    def of(self, reason: str, *, after: int = 0, text: str = "") -> list[dict[str, Any]]:
+        """The lines of ``reason`` whose sentence has ``text`` in it, from the ``after``-th line of the log on."""
+        return [line for line in list(self)[after:] if line["reason"] == reason and text in line["msg"]]
+
+    def wait_for(self, reason: str, *, after: int = 0, text: str = "", timeout_s: float = LIMIT_S) -> dict[str, Any]:
+        """The first of these lines, waited for."""
+        with self._changed:
+            found = self._changed.wait_for(lambda: self.of(reason, after=after, text=text), timeout_s)
+        assert found, f"no {reason} {text!r} within {timeout_s} s"
+        return found[0]
+
+
+class Daemon:
+    """One ``nvdp run``. ``launcher`` is a command that ends by running what follows it."""
+
+    def __init__(
+        self,
+        *flags: str | Path,
+        port: int | None = None,
+        launcher: Sequence[str] = (),
+        environment: dict[str, str] | None = None,
+        read_log: bool = True,
+    ) -> None:
+        self.port = find_free_port() if port is None else port
+        self.log = DaemonLog()
+        command = [*launcher, sys.executable, "-m", "nvdp", "run", "--metrics-port", str(self.port), *map(str, flags)]
+        kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "PYTHONPATH") if name in os.environ}
+        self.started_at = time.monotonic()
+        self.process = subprocess.Popen(
+            command, stderr=subprocess.PIPE, env={**kept, **(environment or {})}, start_new_session=True
+        )
+        self._reader = threading.Thread(target=self._read, name=f"log of {self.pid}", daemon=True)
+        self._reading = read_log
+        if read_log:
+            self._reader.start()
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def running(self) -> bool:
+        return self.process.poll() is None
+
+    @property
+    def children(self) -> list[psutil.Process]:
+        """Its NVML children, the oldest first."""
+        try:
+            found = psutil.Process(self.pid).children()
+        except psutil.NoSuchProcess:
+            return []
+        return sorted((child for child in found if _is_nvml_child(child)), key=lambda child: child.pid)
+
+    @property
+    def child(self) -> psutil.Process:
+        """The NVML child that is in use."""
+        found: list[psutil.Process] = wait_until(lambda: self.children, what="an NVML child")
+        return found[-1]
+
+    def probe(self, path: str) -> Probe:
+        """Ask ``/readyz`` or ``/healthz``."""
+        status, text = self._get(path)
+        return Probe(status, msgspec.json.decode(text))
+
+    def ready(self) -> Probe:
+        return self.probe("/readyz")
+
+    def wait_ready(self, timeout_s: float = LIMIT_S) -> Probe:
+        """Wait until the port answers and says 200."""
+        return self.wait_probe("/readyz", lambda probe: probe.status == 200, timeout_s)
+
+    def wait_probe(self, path: str, predicate: Callable[[Probe], bool], timeout_s: float = LIMIT_S) -> Probe:
+        """Wait until the port's answer is as ``predicate`` wants it."""
+        seen: list[Probe] = []
+
+        def look() -> Probe | None:
+            assert self.running, f"nvdp ended with {self.process.returncode}"
+            try:
+                seen.append(self.probe(path))
+            except (urllib.error.URLError, ConnectionError):
+                return None
+            return seen[-1] if predicate(seen[-1]) else None
+
+        try:
+            found: Probe = wait_until(look, timeout_s, what=path)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; last answer {seen[-1:]}") from error
+        return found
+
+    def metrics(self) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+        """Every sample of a scrape, by name and labels."""
+        _, text = self._get("/metrics")
+        return {
+            (sample.name, frozenset(sample.labels.items())): sample.value
+            for family in text_string_to_metric_families(text.decode())
+            for sample in family.samples
+        }
+
+    def metric(self, name: str, **labels: str) -> float | None:
+        """One sample; None if there is none with exactly these labels."""
+        return self.metrics().get((name, frozenset(labels.items())))
+
+    def wait_scans(self, count: int = 1, timeout_s: float = LIMIT_S) -> None:
+        """Wait until ``count`` scans more are complete, which means that what was to be seen has been seen."""
+        name = "nvdp_scan_duration_seconds_count"
+        before = self.metric(name) or 0
+        wait_until(lambda: (self.metric(name) or 0) >= before + count, timeout_s, what=f"{count} scans")
+
+    def send(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def wait(self, timeout_s: float = LIMIT_S) -> Ended:
+        """Wait for the end of the process, from now."""
+        at = time.monotonic()
+        code = self.process.wait(timeout_s)
+        seconds = time.monotonic() - at
+        self._finish()
+        return Ended(code, seconds)
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> Ended:
+        """Ask it to stop, and wait for its end."""
+        self.send(number)
+        return self.wait()
+
+    def kill(self) -> None:
+        """The end without a word, if it has not ended yet."""
+        self.process.kill()
+        self.process.wait()
+        self._finish()
+
+    def _finish(self) -> None:
+        if self._reading:
+            self._reader.join(LIMIT_S)
+        if self.process.stderr is not None:
+            self.process.stderr.close()
+
+    def _get(self, path: str) -> tuple[int, bytes]:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=LIMIT_S) as answer:
+                return answer.status, answer.read()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read()
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.log.take(line.decode(errors="replace").rstrip("\n"))
+
+
+def _is_nvml_child(process: psutil.Process) -> bool:
+    try:
+        return "nvdp.nvml.child" in process.cmdline()
+    except psutil.Error:
+        return False
