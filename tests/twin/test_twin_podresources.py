@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import grpc
 import pytest
 
@@ -148,4 +150,16 @@ def test_pod_resources_can_go_and_come_back(root):
         kubelet.drop_pod_resources(remove=False)
         assert kubelet.pod_resources_socket.is_socket()
         with pytest.raises(grpc.RpcError):
+            listed(kubelet)
+
+
+def test_an_answer_can_be_delayed_or_be_an_error(root):
+    with Kubelet(root) as kubelet:
+        kubelet.faults.list_pods_delay_s = 0.3
+        began = time.monotonic()
+        assert listed(kubelet) == []
+        assert time.monotonic() - began >= 0.3
+        kubelet.faults.list_pods_delay_s = 0.0
+        kubelet.faults.list_pods_error = (grpc.StatusCode.INTERNAL, "out of order")
+        with pytest.raises(grpc.RpcError, match="out of order"):
             listed(kubelet)
