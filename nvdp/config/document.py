@@ -36,14 +36,13 @@ def parse_document(text: bytes | str, *, name: str, loader: Any = _LOADER) -> No
 
 
 def _decode(text: bytes | str, name: str) -> str:
-    raw = text.encode(errors="surrogatepass") if isinstance(text, str) else text
-    if len(raw) > SIZE_LIMIT_BYTES:
+    if len(text) > SIZE_LIMIT_BYTES:
         raise _refuse(name, Mark(1, 1), "", "file is larger than 1 MiB")
     try:
-        decoded = raw.decode().removeprefix("\ufeff")
+        decoded = (text if isinstance(text, str) else text.decode()).removeprefix("\ufeff")
     except UnicodeDecodeError as error:
-        before = raw[: error.start].decode(errors="replace")
-        raise _refuse(name, _find_end(before), "syntax", f"byte 0x{raw[error.start]:02x} is not UTF-8 text") from error
+        byte, before = error.object[error.start], error.object[: error.start].decode()
+        raise _refuse(name, _find_end(before), "syntax", f"byte 0x{byte:02x} is not UTF-8 text") from error
     if stranger := _NOT_TEXT.search(decoded):
         where = _find_end(decoded[: stranger.start()])
         raise _refuse(name, where, "syntax", f"character U+{ord(stranger[0]):04X} may not stand in YAML")

@@ -37,7 +37,7 @@ _DEFINITIONS: Final[dict[Any, dict[str, Any]]] = {
             {"type": "integer", "minimum": 0},
             {"type": "string", "pattern": "^[0-9]+(:[0-9]+)?$"},
             {"type": "string", "pattern": f"^(GPU|MIG)-{_UUID}$|^MIG-GPU-{_UUID}/[0-9]+/[0-9]+$"},
-            {"type": "string", "pattern": f"^({_HEX}{{4}}){{1,2}}:{_HEX}{{2}}:{_HEX}{{2}}\\.[0-7]$"},
+            {"type": "string", "pattern": f"^{_HEX}{{4,8}}:{_HEX}{{2}}:{_HEX}{{2}}\\.[0-7]$"},
         ],
         "description": "a UUID, a PCI address, an index, or GPU:INSTANCE",
     },

@@ -100,6 +100,7 @@ LATER: Final = (
     Later("health.recovery.withoutRecoveryAction", _WARN, "clean probes would count as recovery"),
 )  # fmt: skip
 LATER_OPTIONS: Final = (
+    Later("runDir", _WARN, "the control socket would be there"),
     Later("nodeCondition", _WARN, "the node would get a condition"),
     Later("applyJitter", _WARN, "a valid edit would wait for a random part of it"),
     Later("cdiFeatureFlags", _WARN, "CDI files would be written with them"),

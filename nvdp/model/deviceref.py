@@ -11,7 +11,7 @@ import msgspec
 from nvdp.errors import FormatError, quote
 
 _UUID: Final = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
-_PCI: Final = re.compile(r"([0-9a-f]{4}|[0-9a-f]{8}):([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])", re.IGNORECASE)
+_PCI: Final = re.compile(r"([0-9a-f]{4,8}):[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", re.IGNORECASE)
 _LEGACY_MIG: Final = re.compile(rf"MIG-GPU-({_UUID})/([0-9]{{1,4}})/([0-9]{{1,4}})", re.IGNORECASE)
 _GPU_UUID: Final = re.compile(rf"GPU-({_UUID})", re.IGNORECASE)
 _MIG_UUID: Final = re.compile(rf"MIG-({_UUID})", re.IGNORECASE)
@@ -74,12 +74,14 @@ ALL_DEVICES: Final = DeviceSet()
 
 
 def normalise_pci(text: str) -> str | None:
-    """``dddd:bb:dd.f`` in lower case, with 4 digits of domain where they suffice; None if it is no PCI address."""
+    """``dddd:bb:dd.f`` in lower case, as sysfs names it: 4 digits of domain, more only where they are needed.
+
+    None if it is no PCI address.
+    """
     match = _PCI.fullmatch(text)
     if match is None:
         return None
-    domain, bus, device, function = match.groups()
-    return f"{int(domain, 16):04x}:{bus}:{device}.{function}".lower()
+    return f"{int(match[1], 16):04x}{text.lower()[len(match[1]) :]}"
 
 
 def parse_device_ref(text: str) -> DeviceRef:
