@@ -18,9 +18,7 @@ from nvdp.log.repeats import Folded, Repeats
 from nvdp.model.reasons import Level, Reason
 
 __all__ = [
-    "LEVELS",
     "Log",
-    "LogFormat",
     "StreamLog",
     "configure_log",
     "describe_exception",
@@ -28,8 +26,8 @@ __all__ = [
     "write_termination_message",
 ]
 
-LogFormat = Literal["text", "json"]
-LEVELS = {level.name.lower(): level for level in Level}
+_Format = Literal["text", "json"]
+_LEVELS = {level.name.lower(): level for level in Level}
 _RENDER = {"text": render_text, "json": render_json}
 _DEFECTS = frozenset({Reason.SERVICE_RESTARTED})  # their tracebacks are shown at any level
 
@@ -100,15 +98,15 @@ class StreamLog:
 
 def configure_log(
     *,
-    format: LogFormat | None = None,  # noqa: A002 - the word of --log-format
+    format: _Format | None = None,  # noqa: A002 - the word of --log-format
     level: str = "info",
     stream: TextIO | None = None,
     clock: Callable[[], float] = time.time,
 ) -> StreamLog:
-    """The process's log. ``level`` is a word of ``LEVELS``, ``clock`` gives seconds since the epoch.
+    """The process's log. ``level`` is debug, info, warning or error, ``clock`` gives seconds since the epoch.
 
     Without ``format`` it is text on a terminal and JSON elsewhere; without ``stream`` it is stderr.
     """
     target = sys.stderr if stream is None else stream
     chosen = format or ("text" if target.isatty() else "json")
-    return StreamLog(render=_RENDER[chosen], level=LEVELS[level], stream=target, clock=clock)
+    return StreamLog(render=_RENDER[chosen], level=_LEVELS[level], stream=target, clock=clock)
