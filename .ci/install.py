@@ -33,29 +33,34 @@ def main() -> int:
     wanted = digest(kind)
     with one_at_a_time():
         stamp = load_stamp()
-        if wanted in stamp.values():
+        if stamp.get(kind) == wanted and stamp.get("made_for") == made_for():
             return 0
         started = time.monotonic()
-        if not stamp or not works(VENV / "bin" / "python"):
+        if stamp.get("made_for") != made_for() or not works(VENV / "bin" / "python"):
             make_environment()
         STAMP.unlink(missing_ok=True)
         install(kind)
-        STAMP.write_text(json.dumps({**stamp_to_keep(kind, stamp), kind: wanted}))
+        STAMP.write_text(json.dumps({**stamp_to_keep(kind, stamp), kind: wanted, "made_for": made_for()}))
         say(f"ready: .venv has what {kind} needs ({time.monotonic() - started:.0f} s)")
     return 0
 
 
 def digest(kind: str) -> str:
     """Changes when anything changes that the environment is made from. ``dev`` has all of ``runtime`` in it."""
-    content = hashlib.sha256(f"{sys.version_info[:2]} {ROOT}".encode())
+    content = hashlib.sha256()
     for name in LOCKS[kind]:
         content.update((ROOT / ".ci" / name).read_bytes())
     content.update((ROOT / "pyproject.toml").read_bytes())
     return content.hexdigest()
 
 
+def made_for() -> str:
+    """An environment has the paths of its checkout and its interpreter inside: for others it is made anew."""
+    return f"{ROOT} {sys.version_info[:2]}"
+
+
 def load_stamp() -> dict[str, str]:
-    """What is installed, by kind; empty if the environment is missing, half made, or of another checkout."""
+    """What is installed, by kind; empty if the environment is missing or half made."""
     try:
         return dict(json.loads(STAMP.read_text()))
     except (OSError, ValueError):

@@ -1,0 +1,1 @@
+"""The edge to whoever asks over HTTP: probes and metrics on one port."""

@@ -148,3 +148,14 @@ def test_development_brings_all_of_runtime(checkout: Checkout):
     assert checkout.setup("dev").returncode == 0
     assert checkout.ask("import payload, devtool; print(payload.version)") == "1.0"
     assert checkout.setup("runtime").stderr == ""
+
+
+def test_a_checkout_that_was_moved_gets_an_environment_of_its_own(checkout: Checkout, tmp_path: Path):
+    moved = Checkout(tmp_path)
+    shutil.rmtree(moved.root)
+    shutil.copytree(checkout.root, moved.root, symlinks=True)
+    moved.wheels = checkout.wheels
+    before = moved.made_at()
+    assert moved.setup().returncode == 0
+    assert moved.made_at() != before
+    assert str(moved.root) in (moved.root / ".venv/bin/pip").read_text()
