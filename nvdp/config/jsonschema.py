@@ -48,7 +48,7 @@ _DEFINITIONS: Final[dict[Any, dict[str, Any]]] = {
             {"type": "array", "items": {"$ref": "#/$defs/DeviceRef"}, "minItems": 1},
         ]
     },
-    XidSet: {"anyOf": [{"const": "all"}, {"type": "array", "items": {"type": "integer"}}]},
+    XidSet: {"anyOf": [{"const": "all"}, {"type": "array", "items": {"type": "integer", "minimum": 1}}]},
 }
 
 

@@ -29,6 +29,7 @@ _SWITCHES: Final = {  # booleans of YAML 1.1
     for word, value in (("yes", True), ("on", True), ("no", False), ("off", False))
     for spelling in (word, word.capitalize(), word.upper())
 }
+_DIGITS: Final = 18  # what surely fits where numbers go
 _DECIMAL: Final = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,17})")
 _FLOAT: Final = re.compile(r"[-+]?(?:[0-9]{1,18}\.?[0-9]{0,18}|\.[0-9]{1,18})(?:[eE][-+]?[0-9]{1,2})?")
 _OTHER_BASES: Final = (  # numbers of YAML 1.1 that people do not expect: what they are called, their form, their base
@@ -56,18 +57,20 @@ def read_bool(scalar: Scalar, _setting: Setting, note: Note) -> bool:
 
 def read_int(scalar: Scalar, setting: Setting, _note: Note) -> int:
     text = scalar.text
-    digits = re.search(r"[0-9]{1,18}", text)
-    if scalar.quoted and _DECIMAL.fullmatch(text):
-        raise FormatError(f"{quote(text)} is text; write {text}")
-    if not scalar.quoted and _DECIMAL.fullmatch(text):
+    if _DECIMAL.fullmatch(text):
+        if scalar.quoted:
+            raise FormatError(f"{quote(text)} is text; write {text}")
         return check_range(int(text), setting, text)
-    if not scalar.quoted and _FLOAT.fullmatch(text) and not _OTHER_BASES[0][1].fullmatch(text):
-        raise FormatError(_explain_fraction(text, setting))
     if not scalar.quoted:
         for kind, form, base in _OTHER_BASES:
             if form.fullmatch(text):
                 raise FormatError(f"{text} reads as {kind} in YAML; write {int(text, base)}")
-    raise FormatError(f"{quote(text)} is not a number" + (f"; write {digits[0]}" if digits else ""))
+        if _FLOAT.fullmatch(text) and not text.isdigit():
+            raise FormatError(_explain_fraction(text, setting))
+        if len(text) > _DIGITS and text.isdigit():
+            raise FormatError(f"{text[:_DIGITS]}… is too large")
+    digits = re.search(r"[0-9]{1,18}", text.replace("_", ""))
+    raise FormatError(f"{quote(text)} is not a number" + (f"; write {int(digits[0])}" if digits else ""))
 
 
 def read_text(scalar: Scalar, _setting: Setting, _note: Note) -> str:

@@ -163,8 +163,8 @@ class HealthSettings(msgspec.Struct, frozen=True, kw_only=True, rename=camel_key
     """What makes a device Unhealthy, and Healthy again."""
 
     profile: Annotated[HealthProfile, Setting("which XIDs are ignored")] = HealthProfile.COMPAT
-    ignored_xids: Annotated[XidSet, Setting("XIDs to ignore as well: all, or a list of numbers")] = XidSet()
-    fatal_xids: Annotated[XidSet, Setting("XIDs that are never ignored: all, or a list of numbers")] = XidSet()
+    ignored_xids: Annotated[XidSet, Setting("XIDs to ignore as well: all, or a list of numbers", least=1)] = XidSet()
+    fatal_xids: Annotated[XidSet, Setting("XIDs that are never ignored: all, or a list of numbers", least=1)] = XidSet()
     call_timeout: Annotated[
         Duration,
         Setting(

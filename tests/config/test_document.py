@@ -107,8 +107,8 @@ def test_json_is_read_too_also_with_tabs():
 
 
 def test_an_alias_stands_for_what_is_anchored():
-    config = read("devices:\n  exclude: &broken [0, 1]\nhealth: {ignoredXIDs: *broken}\n")
-    assert config.health.ignored_xids.numbers == (0, 1)
+    config = read("devices:\n  exclude: &broken [1, 2]\nhealth: {ignoredXIDs: *broken}\n")
+    assert config.health.ignored_xids.numbers == (1, 2)
 
 
 def test_keys_of_a_merged_block_give_way_to_its_own():

@@ -148,6 +148,12 @@ def test_an_unknown_key_is_told_where_it_belongs(text: str, said: str):
         ("health: {fatalXIDs: 48}", "health.fatalXIDs: a list is needed: [48]"),
         ("health: {fatalXIDs: [010]}", "health.fatalXIDs[0]: 010 reads as an octal number in YAML; write 8"),
         ("health: {fatalXIDs: [two]}", 'health.fatalXIDs[0]: "two" is not a number'),
+        ('health: {fatalXIDs: ["x"]}', 'health.fatalXIDs[0]: "x" is not a number'),
+        ("health: {fatalXIDs: [08]}", 'health.fatalXIDs[0]: "08" is not a number; write 8'),
+        ("health: {fatalXIDs: [0b11]}", "health.fatalXIDs[0]: 0b11 reads as a binary number in YAML; write 3"),
+        ("health: {fatalXIDs: [99999999999999999999]}", "health.fatalXIDs[0]: 999999999999999999… is too large"),
+        ("health: {fatalXIDs: [1_000]}", 'health.fatalXIDs[0]: "1_000" is not a number; write 1000'),
+        ("health: {fatalXIDs: [-5]}", "health.fatalXIDs[0]: -5 is too small; 1 is the least"),
         ("health: {fatalXIDs: [2.5]}", "health.fatalXIDs[0]: 2.5 is not a whole number"),
         ("imex: {channelIDs: [2]}", "imex.channelIDs[0]: 2 is too large; [] and [0] are possible"),
         ("kind: ConfigMap\ndata: {}\n", "f:1:1: kind: this is a ConfigMap"),
@@ -186,6 +192,10 @@ def _entry(keys: str, block: str = "mps") -> str:
 )
 def test_a_value_of_a_sharing_entry_is_told_what_is_needed(keys: str, said: str):
     assert said in errors_of(_entry(keys))[0]
+
+
+def test_overcommitment_without_a_limit_is_allowed():
+    assert errors_of(_entry("memoryOvercommitPercentage: 150")) == []
 
 
 def test_booleans_of_yaml_1_1_are_read_with_a_warning():

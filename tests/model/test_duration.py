@@ -50,6 +50,7 @@ def test_a_duration_is_exact_in_nanoseconds(text: str, nanoseconds: int):
         ("1d", '"1d" is not a duration; write 24h'),
         ("2w", '"2w" is not a duration; write 336h'),
         ("1.5 minutes", '"1.5 minutes" is not a duration; write it like 10s, 1m30s or 500ms'),
+        ("5 lightyears", '"5 lightyears" is not a duration; write it like 10s, 1m30s or 500ms'),
         ("soon", '"soon" is not a duration; write it like 10s, 1m30s or 500ms'),
         ("", '"" is not a duration; write it like 10s, 1m30s or 500ms'),
         (".", '"." is not a duration; write it like 10s, 1m30s or 500ms'),
