@@ -30,12 +30,12 @@ from nvdp.host.change import PathWatch
 from nvdp.host.container import WornContainer
 from nvdp.host.devnodes import choose_dev_view, find_control_nodes
 from nvdp.host.files import find_static_mount
-from nvdp.host.sockets import SocketIdentity, check_socket_directory, is_listening, socket_directory_fingerprint
 from nvdp.host.state import State, StateDirectory
 from nvdp.host.sysfs import Sysfs
 from nvdp.host.watch import Watcher
 from nvdp.http.server import HttpServer
 from nvdp.kubelet.checkpoint import load_checkpoint
+from nvdp.kubelet.sockets import SocketIdentity, check_socket_directory, is_listening, socket_directory_fingerprint
 from nvdp.log import StreamLog, configure_log, describe_exception, silence_libraries, write_termination_message
 from nvdp.metrics.recording import Metrics
 from nvdp.model.held import Held

@@ -21,9 +21,9 @@ from urllib.parse import quote
 import grpc
 
 from nvdp.errors import HostError
-from nvdp.host.sockets import PATH_LIMIT_BYTES, SocketIdentity, check_socket_path, find_socket_identity
 from nvdp.kubelet.proto import deviceplugin_v1beta1_pb2 as deviceplugin
 from nvdp.kubelet.protocol import GET_DEVICE_PLUGIN_OPTIONS
+from nvdp.kubelet.sockets import PATH_LIMIT_BYTES, SocketIdentity, check_socket_path, find_socket_identity
 from nvdp.kubelet.streams import ListStreams
 
 PREFIX = "nvdp-"

@@ -13,7 +13,7 @@ from typing import TypeAlias
 import msgspec
 
 from nvdp.config.schema import Config
-from nvdp.host.sockets import SocketIdentity
+from nvdp.kubelet.sockets import SocketIdentity
 from nvdp.model.health import Ailment
 from nvdp.model.held import Held
 from nvdp.model.inventory import Inventory

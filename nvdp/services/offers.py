@@ -10,8 +10,8 @@ from typing import Protocol
 
 import msgspec
 
-from nvdp.host.sockets import SocketIdentity
 from nvdp.kubelet.feed import Feed
+from nvdp.kubelet.sockets import SocketIdentity
 from nvdp.log import Log
 from nvdp.model.held import Held
 from nvdp.model.listing import ResourceList

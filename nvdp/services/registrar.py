@@ -12,10 +12,10 @@ from functools import partial
 from pathlib import Path
 
 from nvdp.errors import HostError, KubeletError
-from nvdp.host.sockets import SocketIdentity, find_socket_identity
 from nvdp.kubelet.plugin import Plugin
 from nvdp.kubelet.registration import Registration
 from nvdp.kubelet.server import PluginServer
+from nvdp.kubelet.sockets import SocketIdentity, find_socket_identity
 from nvdp.kubelet.streams import Stream
 from nvdp.log import Log
 from nvdp.model.reasons import Reason

@@ -14,10 +14,10 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from nvdp.host.sockets import SocketIdentity
 from nvdp.kubelet.feed import Feed
 from nvdp.kubelet.plugin import Plugin
 from nvdp.kubelet.servicer import DevicePluginServicer
+from nvdp.kubelet.sockets import SocketIdentity
 from nvdp.kubelet.streams import Stream
 from nvdp.log import Log
 from nvdp.model.listing import ResourceList

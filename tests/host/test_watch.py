@@ -20,8 +20,8 @@ import pytest
 
 from nvdp.host.change import PathWatch
 from nvdp.host.files import config_directories, config_fingerprint, config_settle_s, load_text
-from nvdp.host.sockets import socket_directory_fingerprint
 from nvdp.host.watch import Inotify, Watcher
+from nvdp.kubelet.sockets import socket_directory_fingerprint
 from nvdp.model.reasons import Reason
 from tests.host.changes import CHANGES, configmap
 

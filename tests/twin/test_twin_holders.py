@@ -8,9 +8,9 @@ from functools import partial
 
 import pytest
 
-from nvdp.host.sockets import is_listening
 from nvdp.kubelet.checkpoint import load_checkpoint
 from nvdp.kubelet.podresources import PodResourcesClient
+from nvdp.kubelet.sockets import is_listening
 from nvdp.model.held import Held, Source
 from nvdp.services.held import HeldService
 from nvdp.simulate.kubelet import Kubelet

@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from nvdp.host.sockets import find_socket_identity
+from nvdp.kubelet.sockets import find_socket_identity
 from nvdp.simulate.kubelet import KUBELET_FILES, AdmissionError, Kubelet
 from tests.twin.reference_plugin import RESOURCE, ReferencePlugin, device, devices
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import grpc
 
-from nvdp.host.sockets import check_socket_path
+from nvdp.kubelet.sockets import check_socket_path
 
 _THREADS = 64  # Register may dial for 10 s, and many may do so at once
 
