@@ -85,7 +85,7 @@ def _check_listener(path: Path) -> None:
             return  # its backlog is full: somebody is there, only slow
         except (FileNotFoundError, ConnectionRefusedError) as error:
             raise KubeletError(f"{path}: nobody listens; is the kubelet running?") from error
+        except PermissionError as error:
+            raise KubeletError(f"{path}: no permission; nvdp must run as uid 0 to reach the kubelet") from error
         except OSError as error:
-            raise KubeletError(
-                f"{path}: {error.strerror or error}; nvdp must run as uid 0 to reach the kubelet"
-            ) from error
+            raise KubeletError(f"{path}: {error.strerror or error}; is --kubelet-socket right?") from error

@@ -36,10 +36,7 @@ Q = TypeVar("Q", bound=Message)
 A = TypeVar("A", bound=Message)
 
 # By AllocationError.reason; what is not named is the request's own fault.
-_CODES = {
-    "unknown_device": grpc.StatusCode.NOT_FOUND,
-    "unhealthy": grpc.StatusCode.FAILED_PRECONDITION,
-}
+_CODES = {"unhealthy": grpc.StatusCode.FAILED_PRECONDITION}
 _MAX_NAMED = 8  # IDs in a line for people; the field has them all
 
 
@@ -47,7 +44,7 @@ class DevicePluginServicer:
     """Answers for one resource; every method runs on a thread of the server, any number at once.
 
     ``answered`` is called after each Allocate that handed devices out, ``refused`` with the reason of each that must
-    not. An exception that nobody expected costs its caller INTERNAL and is logged; the server goes on.
+    not. An exception that nobody expected is logged and costs its caller INTERNAL, or the preference; the rest goes on.
     """
 
     def __init__(
@@ -78,7 +75,9 @@ class DevicePluginServicer:
                 LIST_AND_WATCH: grpc.unary_stream_rpc_method_handler(
                     streams.build_handler(), request_deserializer=LIST_AND_WATCH.request.FromString
                 ),
-                GET_PREFERRED_ALLOCATION: self._handler(GET_PREFERRED_ALLOCATION, self.get_preferred_allocation),
+                GET_PREFERRED_ALLOCATION: self._handler(
+                    GET_PREFERRED_ALLOCATION, self.get_preferred_allocation, otherwise=_prefer_nothing
+                ),
                 ALLOCATE: self._handler(ALLOCATE, self.allocate),
                 PRE_START_CONTAINER: self._handler(
                     PRE_START_CONTAINER, lambda _: deviceplugin.PreStartContainerResponse()
@@ -136,8 +135,13 @@ class DevicePluginServicer:
             seconds=seconds,
         )
 
-    def _handler(self, call: Call[Q, A], answer: Callable[[Q], A]) -> grpc.RpcMethodHandler[Q, A]:
-        """``answer`` as grpc wants it: observed, and with its exceptions turned into a code and one readable line."""
+    def _handler(
+        self, call: Call[Q, A], answer: Callable[[Q], A], *, otherwise: Callable[[Q], A] | None = None
+    ) -> grpc.RpcMethodHandler[Q, A]:
+        """``answer`` as grpc wants it: observed, and with its exceptions turned into a code and one readable line.
+
+        ``otherwise`` answers after a defect, for a call whose error would do more harm than an answer without content.
+        """
 
         def handle(request: Q, context: grpc.ServicerContext) -> A:
             started_at = self._clock()
@@ -148,16 +152,27 @@ class DevicePluginServicer:
                 code, text = _CODES.get(error.reason, grpc.StatusCode.INVALID_ARGUMENT), str(error)
             except Exception as error:  # noqa: BLE001 - a defect costs one call, never the server
                 code, text = grpc.StatusCode.INTERNAL, f"nvdp failed in {call.method}; its log says why"
-                self._log(
-                    Reason.ALLOCATION_REFUSED,
-                    f"{call.method} failed, which is a defect of nvdp",
-                    level=Level.ERROR,
-                    resource=self._feed.current.listed.resource,
-                    **describe_exception(error),
-                )
+                self._log_defect(call.method, error)
+                if otherwise is not None:
+                    return otherwise(request)
             finally:
                 self._observe(call.method, code.name, self._clock() - started_at)
             context.abort(code, text)
             raise AssertionError  # abort has raised
 
         return call.unary_handler(handle)
+
+    def _log_defect(self, method: str, error: Exception) -> None:
+        self._log(
+            Reason.ALLOCATION_REFUSED,
+            f"{method} failed, which is a defect of nvdp",
+            level=Level.ERROR,
+            resource=self._feed.current.listed.resource,
+            **describe_exception(error),
+        )
+
+
+def _prefer_nothing(request: deviceplugin.PreferredAllocationRequest) -> deviceplugin.PreferredAllocationResponse:
+    """Leave the choice to the kubelet: an error would reject the pod for good (A.7 of the contract)."""
+    nothing = deviceplugin.ContainerPreferredAllocationResponse()
+    return deviceplugin.PreferredAllocationResponse(container_responses=[nothing for _ in request.container_requests])

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import queue
+import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import grpc
 import psutil
@@ -108,17 +110,24 @@ def test_a_refusal_is_the_kubelets_own_text_in_one_line(kubelet, attempts):
 
 
 @pytest.mark.requirement(6)
-@pytest.mark.parametrize("stale", [False, True], ids=["missing", "stale"])
-def test_nobody_listening_is_told_at_once(short_dir, kubelet, attempts, stale):
+@pytest.mark.parametrize("state", ["missing", "stale", "not yet listening"])
+def test_nobody_listening_is_told_at_once_and_is_no_refusal(short_dir, state):
     path = short_dir / "kubelet.sock"
-    if stale:
-        path = kubelet(lambda _request, _context: deviceplugin.Empty())
-        kept = path.with_name("kept")
-        path.rename(kept)
-        kept.rename(path)  # the file stays when the server goes
-    with pytest.raises(KubeletError, match="nobody listens") as caught:
-        Registration(short_dir / "away", endpoint="e", resource="r", done=lambda *_: None)
+    with socket.socket(socket.AF_UNIX) as kubelet:
+        if state != "missing":
+            kubelet.bind(str(path))
+        if state == "stale":
+            kubelet.listen()
+            kubelet.close()
+        with pytest.raises(KubeletError, match="nobody listens") as caught:
+            Registration(path, endpoint="e", resource="r", done=lambda *_: None)
     assert not caught.value.refused
+
+
+@pytest.mark.parametrize("path", ["/" + "d" * 120, "/etc/hostname/x"])
+def test_a_path_that_is_no_socket_is_an_error_in_words(path):
+    with pytest.raises(KubeletError, match="--kubelet-socket"):
+        Registration(Path(path), endpoint="e", resource="r", done=lambda *_: None)
 
 
 def test_a_kubelet_that_does_not_answer_in_time_has_not_refused(kubelet, attempts):

@@ -204,8 +204,8 @@ def test_mounts_and_device_nodes_reach_the_kubelet(served):
 @pytest.mark.parametrize(
     ("ids", "code", "reason", "text"),
     [
-        (["GPU-nobody"], grpc.StatusCode.NOT_FOUND, "unknown_device", "GPU-nobody"),
-        ([], grpc.StatusCode.NOT_FOUND, "unknown_device", "no device"),
+        (["GPU-nobody"], grpc.StatusCode.INVALID_ARGUMENT, "unknown_device", "GPU-nobody"),
+        ([], grpc.StatusCode.INVALID_ARGUMENT, "unknown_device", "no device"),
         ([replica(0, 1)], grpc.StatusCode.FAILED_PRECONDITION, "unhealthy", "nvmlDeviceGetUUID failed"),
         ([replica(0, 0), replica(1, 0)], grpc.StatusCode.INVALID_ARGUMENT, "too_many", "sharing.key"),
     ],
@@ -290,7 +290,7 @@ def test_a_request_above_grpcs_usual_limit_is_read(served):
     plugin = served(build_list())
     ids = [f"GPU-{number:060}" for number in range(80_000)]
     error = refusal(lambda: plugin.client.allocate(ids))
-    assert error.code() is grpc.StatusCode.NOT_FOUND
+    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert len(error.details()) < 1000
 
 
@@ -335,6 +335,17 @@ def test_what_pods_hold_beyond_the_list_counts_at_once(served):
 def test_an_impossible_preference_is_an_empty_answer_and_no_error(served, available, must_include, size):
     client = served(build_list()).client
     assert client.prefer(available=available, must_include=must_include, size=size) == []
+
+
+def test_a_defect_in_preferring_leaves_the_choice_to_the_kubelet(served):
+    plugin = served(build_list())
+    whole = plugin.feed.current.listed
+    # A policy that there is not cannot come from the planner.
+    plugin.feed.publish(msgspec.structs.replace(whole, facts=msgspec.structs.replace(whole.facts, shared_policy=None)))
+    assert plugin.client.prefer(available=[replica(0, 0)], size=1) == []
+    assert plugin.notes.of("rpc")[-1][:2] == ("GetPreferredAllocation", "INTERNAL")
+    [(_, msg, fields)] = plugin.notes.of("log")
+    assert (msg, fields["level"]) == ("GetPreferredAllocation failed, which is a defect of nvdp", Level.ERROR)
 
 
 def test_every_call_is_observed_with_its_code_and_time(served):

@@ -293,6 +293,7 @@ def test_a_stream_that_the_kubelet_ends_is_followed_by_a_registration(node, vers
     kubelet = node.kubelet(version)
     _, observed = node.actor()
     node.wait(streaming(observed))
+    kubelet.wait_until(lambda: kubelet.messages(GPU))
     closed_at = time.monotonic()
     kubelet.close_stream(GPU)
     kubelet.wait_until(lambda: len(kubelet.messages(GPU)) == 2)
