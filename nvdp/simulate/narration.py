@@ -1,0 +1,155 @@
+"""What the tour prints: plain ASCII in at most 100 columns, with colours on a terminal that carry no meaning alone."""
+
+from __future__ import annotations
+
+import os
+import sys
+import textwrap
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, TextIO
+
+import click
+
+import nvdp
+from nvdp.nvml.simulated.node import Node
+from nvdp.simulate.stage import Stage
+from nvdp.simulate.steps import Step
+from nvdp.simulate.tour import StepResult, TourResult
+
+WIDTH = 100
+_TITLE_WIDTH = 68
+_INDENT = " " * 6
+
+
+class Narrator:
+    """Prints to ``stream``. ``count`` is the number of steps, ``program`` how nvdp was called."""
+
+    def __init__(self, *, count: int, program: str, stream: TextIO | None = None) -> None:
+        self._count = count
+        self._program = program
+        self._stream = stream or sys.stdout
+        self._is_terminal = self._stream.isatty() and os.environ.get("TERM") != "dumb"
+        self._has_colour = self._is_terminal and not os.environ.get("NO_COLOR")
+
+    def introduce(self, stage: Stage, *, paced: bool) -> None:
+        """What this is and what of it is real."""
+        length = "." if paced else ", a few seconds."
+        self._print(
+            f"{self._bold(f'nvdp {nvdp.__version__}')}: a Kubernetes device plugin for NVIDIA GPUs.   "
+            f"Guided tour{length}",
+            "",
+            f"  real       the nvdp daemon (pid {stage.daemon.pid}), gRPC on Unix sockets, "
+            "the config file and its watch",
+            f"  simulated  the GPUs (NVML of {stage.node_source.stem}: {describe_gpus(stage.node)}) and the kubelet",
+            f"  nothing on this machine is changed; files are in {stage.root}",
+        )
+
+    def begin(self, number: int, step: Step) -> None:
+        """The step's title, while it is played: on a terminal only, where it can be completed later."""
+        self._print("")
+        if self._is_terminal:
+            self._stream.write(f"[{number}/{self._count}] {step.title} ...\r")
+            self._stream.flush()
+
+    def end(self, result: StepResult) -> None:
+        """The whole step, if it went well."""
+        title = f"[{result.number}/{self._count}] {result.title}"
+        verdict = "" if result.is_ok else self._red("   FAILED")
+        time = f"{result.seconds:5.2f} s   limit {result.limit_s:g} s"
+        self._print(f"{self._bold(title)}{' ' * (_TITLE_WIDTH - len(title))}{time}{verdict}")
+        self._print(*(f"{_INDENT}{line}" for line in result.lines))
+        if not result.is_ok:
+            self._print(f"        expected  {result.expected}", f"        seen      {result.seen}")
+
+    def tell_files(self, stage: Stage) -> None:
+        """Where to look after a failure."""
+        self._print(f"        files     {stage.root}  (daemon.log, kubelet.log, config/config.yaml)")
+
+    def conclude(self, result: TourResult) -> None:
+        """The verdict, and what to do next."""
+        ok = sum(step.is_ok for step in result.steps)
+        if not result.is_ok:
+            text = f"{ok} of {len(result.steps) + result.not_run} as expected, 1 failed, {result.not_run} not run."
+            self._print(f"{self._bold(text)}{' ' * (_TITLE_WIDTH + 17 - len(text))}exit 1")
+            return
+        self._print(
+            "",
+            self._bold(f"{ok} of {len(result.steps)} as expected in {result.seconds:.1f} s."),
+            *build_next(self._program),
+        )
+
+    def _print(self, *lines: str) -> None:
+        for line in lines:
+            for part in _wrap(to_ascii(line)):
+                click.echo(part, file=self._stream, color=self._has_colour)
+        self._stream.flush()
+
+    def _bold(self, text: str) -> str:
+        return click.style(text, bold=True) if self._has_colour else text
+
+    def _red(self, text: str) -> str:
+        return click.style(text, fg="red", bold=True) if self._has_colour else text
+
+
+def build_next(program: str) -> Sequence[str]:
+    """The commands to try after the tour; each of them exists."""
+    commands = (
+        (f"{program} simulate --serve", "a node to play with: edit its config, watch what happens"),
+        (f"{program} config check FILE", "is a configuration valid? what is wrong, and where"),
+        ("kubectl apply -k manifests/base", 'on a cluster; README, "On a cluster"'),
+    )
+    width = max(len(command) for command, _ in commands) + 3
+    return [
+        f"{'Next:' if number == 0 else '':<8}{command:<{width}}{text}"
+        for number, (command, text) in enumerate(commands)
+    ]
+
+
+def build_report(stage: Stage, result: TourResult) -> dict[str, Any]:
+    """The tour for programs: what ``--json`` prints."""
+    return {
+        "version": nvdp.__version__,
+        "node": stage.node_source.stem,
+        "ok": result.is_ok,
+        "seconds": round(result.seconds, 3),
+        "steps": [
+            {
+                "number": step.number,
+                "name": step.name,
+                "title": step.title,
+                "ok": step.is_ok,
+                "seconds": round(step.seconds, 4),
+                "limitSeconds": step.limit_s,
+                "expected": step.expected,
+                "seen": step.seen,
+            }
+            for step in result.steps
+        ],
+        "notRun": result.not_run,
+        "files": str(stage.root) if stage.keeps or not result.is_ok else None,
+    }
+
+
+def describe_gpus(node: Node) -> str:
+    """``8 x NVIDIA H100 80GB HBM3, NVSwitch``."""
+    products = Counter(gpu.product for gpu in node.present)
+    found = [f"{count} x {product}" for product, count in products.items()]
+    if any(gpu.nvswitch_links for gpu in node.present):
+        found.append("NVSwitch")
+    return ", ".join(found) or "no GPU"
+
+
+def to_ascii(text: str) -> str:
+    """For logs and terminals of any kind; what has no ASCII form is escaped."""
+    return text.replace("→", "->").replace("…", "...").encode("ascii", "backslashreplace").decode()
+
+
+def _wrap(line: str) -> Sequence[str]:
+    """As many lines of at most WIDTH characters as it takes; nothing is cut, and no path is broken."""
+    if len(click.unstyle(line)) <= WIDTH:
+        return [line]
+    indent = " " * (len(line) - len(line.lstrip()) + 2)
+    return textwrap.wrap(
+        line, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False, replace_whitespace=False
+    )

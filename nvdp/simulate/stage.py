@@ -1,0 +1,135 @@
+"""What the tour plays on: a directory with a kubelet, a configuration, a node file, and the daemon as a process.
+
+Everything is in that directory, and nothing else of the machine is touched.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeVar
+
+from nvdp.errors import HostError, UsageError
+from nvdp.kubelet.sockets import PATH_LIMIT_BYTES
+from nvdp.nvml.simulated.nodefile import find_node_file, load_node
+from nvdp.simulate.configmap import ConfigMapDirectory
+from nvdp.simulate.kubelet import Kubelet
+from nvdp.simulate.process import OWN_COMMAND, DaemonProcess, find_free_port
+
+T = TypeVar("T")
+
+_LONGEST_SOCKET = Path("device-plugins", f"nvdp-{'x' * 12}.sock")  # the daemon's names give way down to this
+_LOOK_EVERY_S = 0.005
+
+
+class Stage:
+    """As a context manager it sets everything up but the daemon, and takes everything down again.
+
+    ``node`` is a node file or the name of one; ``keep`` an empty directory that stays. Raises HostError or UsageError,
+    in words, before anything is started. ``command`` is what runs as ``nvdp``.
+    """
+
+    def __init__(self, *, node: str, keep: Path | None = None, command: Sequence[str] = OWN_COMMAND) -> None:
+        self.node_source = find_node_file(node)
+        self.node = load_node(str(self.node_source))
+        self._command = command
+        self.keeps = keep is not None
+        self.root = _make_root(keep)
+        self.port = find_free_port()
+        self.kubelet = Kubelet(self.root)
+        (self.root / "config").mkdir()
+        self.config = ConfigMapDirectory(self.root / "config")
+        self.node_file = self.root / "node.yaml"
+        self.node_file.write_bytes(self.node_source.read_bytes())
+        self._daemon: DaemonProcess | None = None
+
+    def __enter__(self) -> Self:
+        try:
+            self.kubelet.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def daemon(self) -> DaemonProcess:
+        assert self._daemon is not None, "start_daemon comes first"
+        return self._daemon
+
+    def start_daemon(self, *, config: Path | None = None, node_file: Path | None = None) -> DaemonProcess:
+        """Start it, on the stage's own configuration and node file unless others are given. Does not wait."""
+        flags = {
+            "config-file": config or self.config.path,
+            "kubelet-root": self.root,
+            "simulated-node": node_file or self.node_file,
+            "state-dir": self.root / "state",
+            "metrics-port": self.port,
+            "log-format": "text",
+        }
+        command = [*self._command, "run", *(f"--{flag}={value}" for flag, value in flags.items())]
+        self._daemon = DaemonProcess(command, log=self.root / "daemon.log", port=self.port)
+        return self._daemon
+
+    def wait_for(self, find: Callable[[], T], limit_s: float) -> T | None:
+        """What ``find`` finds, asked again and again for ``limit_s``; None if that is nothing, or if the daemon ended.
+
+        For what the kubelet does not see; for the rest there is ``kubelet.wait_until``.
+        """
+        deadline = time.monotonic() + limit_s
+        while not (found := find()):
+            if self.daemon.exit_code is not None or time.monotonic() >= deadline:
+                return None
+            self.kubelet.assert_alive()
+            time.sleep(_LOOK_EVERY_S)
+        return found
+
+    def write_journal(self) -> None:
+        """Put the kubelet's journal beside the daemon's log."""
+        (self.root / "kubelet.log").write_text("".join(f"{line}\n" for line in self.kubelet.journal), encoding="utf-8")
+
+    def close(self) -> None:
+        """End what was started; remove the directory unless it is to stay. Idempotent."""
+        if self._daemon is not None:
+            self._daemon.close()
+        self.kubelet.stop()
+        if self.keeps:
+            self.write_journal()
+        else:
+            shutil.rmtree(self.root, ignore_errors=True)
+
+
+def _make_root(keep: Path | None) -> Path:
+    """The directory of everything. Raises HostError, UsageError."""
+    if keep is None:
+        parent = Path(tempfile.gettempdir())
+        _check_depth(parent / "nvdp-tour-xxxxxxxx", f"the directory for temporary files, {parent},", "set TMPDIR=/tmp")
+        return Path(tempfile.mkdtemp(prefix="nvdp-tour-", dir=parent))
+    root = keep.absolute()
+    _check_depth(root, str(root), "choose one like /tmp/tour")
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        occupied = any(root.iterdir())
+    except OSError as error:
+        raise HostError(f"{root}: cannot be used: {error.strerror}") from error
+    if occupied:
+        raise UsageError(f"{root} is not empty; name a directory that is, or one that does not exist yet")
+    return root
+
+
+def _check_depth(root: Path, what: str, remedy: str) -> None:
+    length = len(os.fsencode(root / _LONGEST_SOCKET))
+    if length > PATH_LIMIT_BYTES:
+        raise HostError(
+            f"{what} is too deep for Unix sockets: their path may have {PATH_LIMIT_BYTES} bytes, "
+            f"and would have {length}; {remedy}"
+        )

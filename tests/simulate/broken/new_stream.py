@@ -1,0 +1,23 @@
+"""Ends its stream with each edit and registers again, instead of sending the new list."""
+
+from nvdp.app.daemon import Daemon
+from nvdp.kubelet.feed import Feed
+from tests.simulate.broken import play
+
+
+class RestartingFeed(Feed):
+    def publish(self, listed):
+        for watcher in list(self._watchers):
+            watcher.end()
+        return super().publish(listed)
+
+
+class Broken(Daemon):
+    def _make_actor(self, listed):
+        actor = super()._make_actor(listed)
+        actor.feed.__class__ = RestartingFeed
+        return actor
+
+
+if __name__ == "__main__":
+    play(Broken)

@@ -1,0 +1,16 @@
+"""Serves, and never tells the kubelet."""
+
+import msgspec
+
+from nvdp.app.daemon import Daemon
+from tests.simulate.broken import play
+
+
+class Broken(Daemon):
+    def _make_actor(self, listed):
+        self._options = msgspec.structs.replace(self._options, kubelet_socket=None)
+        return super()._make_actor(listed)
+
+
+if __name__ == "__main__":
+    play(Broken)

@@ -1,0 +1,124 @@
+"""``nvdp simulate --serve``: what is edited by hand shows its effect at once."""
+
+from __future__ import annotations
+
+import queue
+import re
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+CONFIG = "devices: {rescanInterval: 1s}\nsharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: %d}]}}\n"
+
+
+class Screen:
+    """The output of the command as it comes."""
+
+    def __init__(self, process):
+        self.process = process
+        self.lines = queue.SimpleQueue()
+        self.seen = []
+        self.reader = threading.Thread(target=self._read)
+        self.reader.start()
+
+    def _read(self):
+        with self.process.stdout:
+            for line in self.process.stdout:
+                self.lines.put(line)
+
+    def wait(self, pattern, limit_s=15.0):
+        """The match of the first line from here on that has the pattern."""
+        deadline = time.monotonic() + limit_s
+        while True:
+            try:
+                self.seen.append(self.lines.get(timeout=max(0.01, deadline - time.monotonic())))
+            except queue.Empty:
+                raise AssertionError(f"not within {limit_s} s: {pattern}\n{''.join(self.seen)}") from None
+            if match := re.search(pattern, self.seen[-1]):
+                return match
+
+    def type(self, line):
+        self.process.stdin.write(f"{line}\n")
+        self.process.stdin.flush()
+
+
+@pytest.fixture
+def served(command):
+    """The command on files of the test's own, from its start to Ctrl-C."""
+    processes = []
+
+    def serve(*arguments):
+        processes.append(command.start("--serve", *arguments))
+        return Screen(processes[-1])
+
+    yield serve
+    for process in processes:
+        process.kill()
+        process.wait()
+        process.stdin.close()
+
+
+def test_edits_of_the_users_own_files_are_followed_and_pods_come_and_go(served, command, short_path):
+    config, node = short_path / "c.yaml", short_path / "n.yaml"
+    config.write_text(CONFIG % 2)
+    node.write_text("gpus: [{model: l4, count: 2}]\n")
+    screen = served("--config", str(config), "--node", str(node))
+    screen.wait(rf"config +{config} ")
+    screen.wait(rf"node file +{node} ")
+    screen.wait(r"nvidia.com/gpu:  allocatable 0 -> 4   capacity 0 -> 4")
+
+    screen.type("pod train 2")
+    screen.wait(r"pod train has GPU-\S+::0, GPU-\S+::0")
+    screen.wait(r"NVIDIA_VISIBLE_DEVICES=GPU-\S+,GPU-\S+")
+    config.write_text(CONFIG % 3)
+    screen.wait(r"nvidia.com/gpu:  allocatable 4 -> 6   capacity 4 -> 6")
+    config.write_text("nonsense: true\n")
+    screen.wait(r"\| ERROR ConfigRefused .*nonsense: unknown key")
+
+    node.write_text("gpus: [{model: l4, count: 2}]\nlost: [1]\n")
+    screen.wait(r"allocatable 6 -> 3   capacity 6   Unhealthy: GPU 1 \(3\)")
+    node.write_text("gpus: [{model: l4, count: 2}]\n")
+    screen.wait(r"allocatable 3 -> 6   capacity 6")
+
+    screen.type("restart")
+    screen.wait(r"\| INFO  KubeletRestarted ")
+    screen.type("pod greedy 7")
+    screen.wait(r"requested number of devices unavailable for nvidia.com/gpu. Requested: 7, Available: 4")
+    screen.type("pod train")
+    screen.wait(r"pod train: there is one of that name")
+    screen.type("end train")
+    screen.wait(r"pod train is gone")
+    screen.type("end train")
+    screen.wait(r"no such pod; there are none")
+    screen.type("dance")
+    screen.wait(r"dance: no such command; type help")
+    screen.type("help")
+    screen.wait(r"restart +the kubelet restarts")
+
+    screen.process.send_signal(signal.SIGINT)
+    assert screen.process.wait(10) == 130
+    assert command.left == []
+
+
+def test_the_tours_own_files_can_be_edited_where_they_are(served, command):
+    screen = served()
+    config = Path(screen.wait(r"config +(\S+) ")[1])
+    node = Path(screen.wait(r"node file +(\S+) ")[1])
+    screen.wait(r"allocatable 0 -> 32 ")
+    config.write_text(config.read_text().replace("replicas: 4", "replicas: 5"))
+    screen.wait(r"allocatable 32 -> 40 ")
+    assert "lost: []" in node.read_text()
+    screen.process.stdin.close()
+    screen.process.send_signal(signal.SIGTERM)
+    assert screen.process.wait(10) == 143
+    assert command.left == []
+
+
+def test_a_daemon_that_ends_ends_the_command(served):
+    screen = served("--daemon", "sh -c 'echo no such luck; exit 7'")
+    screen.wait(r"\| no such luck")
+    screen.wait(r"the daemon ended with 7")
+    assert screen.process.wait(10) == 1
