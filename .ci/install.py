@@ -30,17 +30,19 @@ PROGRESS_INTERVAL_S = {True: 0.1, False: 10.0}  # on a terminal a moving line, e
 
 def main() -> int:
     kind = sys.argv[1]
-    wanted = digest(kind)
     with one_at_a_time():
         stamp = load_stamp()
-        if stamp.get(kind) == wanted and stamp.get("made_for") == made_for():
+        usable = stamp.get("made_for") == made_for() and works(VENV / "bin" / "python")
+        if usable and stamp.get(kind) == digest(kind):
             return 0
         started = time.monotonic()
-        if stamp.get("made_for") != made_for() or not works(VENV / "bin" / "python"):
+        if not usable:
             make_environment()
+            stamp = {}
         STAMP.unlink(missing_ok=True)
         install(kind)
-        STAMP.write_text(json.dumps({**stamp_to_keep(kind, stamp), kind: wanted, "made_for": made_for()}))
+        complete = {name: digest(name) for name in LOCKS if kind in {name, "dev"} or stamp.get(name) == digest(name)}
+        STAMP.write_text(json.dumps({"made_for": made_for(), **complete}))
         say(f"ready: .venv has what {kind} needs ({time.monotonic() - started:.0f} s)")
     return 0
 
@@ -65,11 +67,6 @@ def load_stamp() -> dict[str, str]:
         return dict(json.loads(STAMP.read_text()))
     except (OSError, ValueError):
         return {}
-
-
-def stamp_to_keep(kind: str, stamp: dict[str, str]) -> dict[str, str]:
-    """Installing ``dev`` brings what ``runtime`` asks for as well."""
-    return {"runtime": digest("runtime")} if kind == "dev" else {k: v for k, v in stamp.items() if v == digest(k)}
 
 
 def works(python: Path) -> bool:

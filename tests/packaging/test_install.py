@@ -13,6 +13,10 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.timeout(
+    240
+)  # an environment takes four seconds to make, and many times that on a busy machine
+
 ROOT = Path(__file__).resolve().parents[2]
 BACKEND = """
 import base64, hashlib, pathlib, zipfile
@@ -86,7 +90,7 @@ class Checkout:
             "PIP_CONFIG_FILE": os.devnull,
         }
         return subprocess.run(
-            [self.root / ".ci/setup", kind], env=environment, capture_output=True, text=True, check=False, timeout=55
+            [self.root / ".ci/setup", kind], env=environment, capture_output=True, text=True, check=False, timeout=200
         )
 
     def ask(self, program: str) -> str:
@@ -123,23 +127,20 @@ def test_a_changed_lock_is_followed_without_starting_over(checkout: Checkout):
     assert (checkout.ask("import payload; print(payload.version)"), checkout.made_at()) == ("2.0", before)
 
 
-def test_a_half_made_environment_is_made_anew(checkout: Checkout):
+def test_a_failed_installation_shows_the_installers_words_and_what_it_left_is_made_anew(checkout: Checkout):
     checkout.lock("runtime", "2.0")
-    (checkout.root / ".venv/nvdp-setup.json").unlink()
-    (checkout.root / ".venv/bin/python").unlink()
-    assert checkout.setup().returncode == 0
-    assert checkout.ask("import payload; print(payload.version)") == "2.0"
-
-
-def test_a_failed_installation_shows_the_installers_words_and_counts_as_half_made(checkout: Checkout):
     good = (checkout.root / ".ci/runtime.lock").read_text()
     (checkout.root / ".ci/runtime.lock").write_text(make_wheel(checkout.wheels, "payload", "3.0")[:-3] + "00\n")
     done = checkout.setup()
     assert done.returncode == 1
     assert "payload" in done.stderr
     assert done.stderr.splitlines()[-1].startswith("setup: installing what runtime needs failed")
+    before = checkout.made_at()
+    (checkout.root / ".venv/bin/python").unlink()
     (checkout.root / ".ci/runtime.lock").write_text(good)
     assert checkout.setup().returncode == 0
+    assert checkout.ask("import payload; print(payload.version)") == "2.0"
+    assert checkout.made_at() != before
     assert checkout.setup().stderr == ""
 
 
