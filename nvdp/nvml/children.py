@@ -16,6 +16,8 @@ from nvdp.errors import HostError
 from nvdp.nvml.client import NvmlClient
 
 _KILL_WAIT_S: Final = 1.0
+# A driver that does not let go of four processes would not let go of a fifth either.
+_MOST_ABANDONED: Final = 4
 
 
 class NvmlChildren:
@@ -46,9 +48,14 @@ class NvmlChildren:
     def spawn(self) -> NvmlClient:
         """A new child; NVML is loaded and initialised by its first command. Raises HostError if there can be none.
 
-        The child dies when the thread that called this ends (PR_SET_PDEATHSIG is bound to the thread). After
-        ``close_all`` every call of it answers ``Closed``.
+        There is none while four earlier ones sleep in the driver and cannot be killed. The child dies when the thread
+        that called this ends (PR_SET_PDEATHSIG is bound to the thread). After ``close_all`` every call of it answers
+        ``Closed``.
         """
+        abandoned = self.count_abandoned()
+        if abandoned >= _MOST_ABANDONED:
+            text = f"{abandoned} NVML children hang in the driver and cannot be killed"
+            raise HostError(f"{text}; no more are started until one is gone, which may need a reboot of the node")
         try:
             client = self._start()
         except OSError as error:

@@ -26,7 +26,7 @@ _SLOW_CALLS: Final = frozenset({"start", "dlopen", "nvmlInit"})
 _CHUNK_BYTES: Final = 65536
 _STDERR_KEPT_BYTES: Final = 4096
 _LINE_KEPT_CHARS: Final = 200
-_POLITE_END_S: Final = 0.3
+_POLITE_END_S: Final = 1.0
 _EXIT_CODE_WAIT_S: Final = 0.5
 # Signals that come from outside. All others mean that the library crashed in the call.
 _OUTSIDE_SIGNALS: Final = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})

@@ -10,7 +10,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
@@ -21,7 +21,6 @@ from nvdp.model.reasons import Cause, Reason
 from nvdp.nvml.children import NvmlChildren
 from nvdp.nvml.client import Closed, Died, Hung, Outcome
 from nvdp.nvml.frames import Probed, Refused, Scanned
-from nvdp.nvml.kinds import NvmlErrorKind
 from nvdp.planning.presence import (
     Presence,
     Silenced,
@@ -34,22 +33,11 @@ from nvdp.planning.presence import (
 )
 from nvdp.services.driver_watch import DriverWatch, Failure
 from nvdp.services.events import GpusScanned, Post
+from nvdp.services.nvml_counts import GpuObserver, count_outcome
 from nvdp.services.nvml_session import NvmlSession
 from nvdp.services.probing import Probing
 
 _STOP_WAIT_S: Final = 1.0
-
-
-class GpuObserver(Protocol):
-    """Counts what becomes of NVML calls (metrics/). Called from the service's thread."""
-
-    def scan_took(self, seconds: float) -> None: ...
-
-    def nvml_failed(self, call: str, kind: str) -> None: ...
-
-    def nvml_timed_out(self, uuid: str) -> None:
-        """``uuid`` is empty where no GPU that has a name can be blamed."""
-        ...
 
 
 class _Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,10 +47,9 @@ class _Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Wake(msgspec.Struct, frozen=True):
-    """Look at the clock again; with ``scan`` scan at once, with ``renew`` in a new session."""
+    """Look at the clock again, or at everything."""
 
-    scan: bool = False
-    renew: bool = False
+    at_everything: bool = False
 
 
 class _ProbeDone(msgspec.Struct, frozen=True):
@@ -125,7 +112,7 @@ class GpuService:
 
     def look_now(self) -> None:
         """Scan at once, in a new session, which also sees what was plugged in since."""
-        self._inbox.put(_Wake(scan=True, renew=True))
+        self._inbox.put(_Wake(at_everything=True))
 
     def stop(self) -> None:
         """End the threads and all children; blocks for a second or so, whatever hangs. There is no way back."""
@@ -165,13 +152,12 @@ class GpuService:
     def _take(self, message: _Wake | _ProbeDone) -> None:
         if isinstance(message, _ProbeDone):
             self._take_probe(message.key, message.outcome)
-        elif message.scan:
-            self._look_again(renew=message.renew)
+        elif message.at_everything:
+            self._look_again()
 
-    def _look_again(self, *, renew: bool) -> None:
+    def _look_again(self) -> None:
         self._scan_due_at = self._clock()
-        if renew:
-            self._session.renew()
+        self._session.renew()
 
     def _scan(self) -> bool:
         """Scan, in as many tries as there are GPUs to be left out of it. Whether a scan was complete."""
@@ -179,7 +165,7 @@ class GpuService:
         while True:
             skip = [entry.ref for entry in self._silenced.values()]
             outcome = self._session.scan(skip, limit_s=self._settings.call_timeout_s)
-            self._count(outcome)
+            count_outcome(outcome, self._observer)
             if isinstance(outcome, Scanned):
                 self._take_scan(outcome, seconds=self._clock() - started)
                 return True
@@ -191,18 +177,6 @@ class GpuService:
             if retry_s is not None:
                 self._lose_driver(retry_s)
                 return False
-
-    def _count(self, outcome: Outcome) -> None:
-        if isinstance(outcome, Hung):
-            self._observer.nvml_timed_out((outcome.gpu.uuid or "") if outcome.gpu is not None else "")
-        elif isinstance(outcome, Refused):
-            self._observer.nvml_failed(outcome.call, outcome.kind)
-        elif isinstance(outcome, Died) and outcome.at_fault:
-            self._observer.nvml_failed(outcome.call, NvmlErrorKind.UNKNOWN.word)
-        elif isinstance(outcome, Scanned):
-            faults = [gpu.fault for gpu in outcome.inventory.gpus if gpu.fault is not None]
-            for fault in (*faults, *(gpu.fault for gpu in outcome.inventory.unreadable)):
-                self._observer.nvml_failed(fault.call, fault.kind)
 
     def _silence(self, outcome: Failure) -> bool:
         """Leave the GPU that is to blame out of the scans. False if there is none, or if leaving it out is no help."""
@@ -270,13 +244,13 @@ class GpuService:
         """A probe that came back means that scans may ask the GPU again; a clean one promises that it is well."""
         self._probing.finish(key)
         if isinstance(outcome, Hung):
-            self._count(outcome)
+            count_outcome(outcome, self._observer)
         if not isinstance(outcome, Probed):
             return
         was_silenced = self._silenced.pop(key, None) is not None
         is_clean = outcome.gpu is not None and outcome.fault is None
         if was_silenced or is_clean:
-            self._look_again(renew=True)
+            self._look_again()
 
     def _tell(self, reason: Reason, what: str, more: Presence, less: Presence) -> None:
         """Log the GPUs of ``more`` that are not in ``less``."""

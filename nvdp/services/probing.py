@@ -60,11 +60,12 @@ class Probing:
         now = self._clock()
         for key in self._patients.keys() - ailing.keys():
             self._former[key] = (self._patients.pop(key).delay_s, now)
+        self._former = {key: past for key, past in self._former.items() if _is_recent(*past, now)}
         for key, ref in ailing.items():
             if key in self._patients:
                 self._patients[key].ref = ref
             else:
-                self._patients[key] = _Patient(ref, self._choose_first_delay(key, now), now)
+                self._patients[key] = _Patient(ref, self._choose_first_delay(key), now)
 
     def start_due(self, skip: Collection[tuple[str, GpuRef]], *, limit_s: float) -> None:
         """Start the probes that are due. ``skip`` are GPUs not to touch, with their keys; nobody skips itself."""
@@ -84,11 +85,9 @@ class Probing:
             patient.delay_s = min(_LONGEST_DELAY_S, 2 * patient.delay_s)
             patient.due_at = self._clock() + patient.delay_s
 
-    def _choose_first_delay(self, key: str, now: float) -> float:
-        delay_s, since = self._former.pop(key, (0.0, now))
-        if delay_s and now - since < _RELAPSE_DELAYS * delay_s:
-            return min(_LONGEST_DELAY_S, 2 * delay_s)
-        return self._first_delay_s
+    def _choose_first_delay(self, key: str) -> float:
+        past = self._former.pop(key, None)
+        return self._first_delay_s if past is None else min(_LONGEST_DELAY_S, 2 * past[0])
 
     def _run(self, key: str, command: Probe, limit_s: float) -> None:
         outcome: Outcome | None = None
@@ -102,3 +101,7 @@ class Probing:
             pass  # no child can be started just now: as good as a probe without a result
         finally:
             self._report(key, outcome)
+
+
+def _is_recent(delay_s: float, since: float, now: float) -> bool:
+    return now - since < _RELAPSE_DELAYS * delay_s

@@ -12,6 +12,7 @@ import time
 import psutil
 import pytest
 
+from nvdp.errors import HostError
 from nvdp.model.inventory import GpuRef, MigMode
 from nvdp.nvml.children import NvmlChildren
 from nvdp.nvml.client import Closed, Died, Hung
@@ -93,7 +94,7 @@ def test_a_hanging_call_is_blamed_and_the_next_child_does_without_that_gpu(fake_
     assert isinstance(fake.scan(client, skip=[GpuRef(index=2, count=4)]), Scanned)
     started = time.monotonic()
     hung = fake.scan(client, limit_s=LIMIT_S)
-    assert LIMIT_S <= time.monotonic() - started < LIMIT_S + 2
+    assert LIMIT_S <= time.monotonic() - started < LIMIT_S + 5
     assert isinstance(hung, Hung)
     assert hung.call == call
     assert hung.gpu is not None
@@ -146,10 +147,10 @@ def test_a_hang_that_concerns_no_gpu_blames_none(fake_driver, fake, call) -> Non
 def test_nvml_init_may_take_a_minute_and_is_still_given_up_when_asked_to_stop(fake_driver, fake) -> None:
     fake_driver.configure("cards 0", "hang nvmlInit")
     client = fake.spawn()
-    threading.Timer(3 * LIMIT_S, client.close).start()
     started = time.monotonic()
+    threading.Timer(3 * LIMIT_S, client.close).start()
     assert fake.scan(client, limit_s=LIMIT_S) == Closed()
-    assert 3 * LIMIT_S <= time.monotonic() - started < 3 * LIMIT_S + 1
+    assert 3 * LIMIT_S <= time.monotonic() - started < 3 * LIMIT_S + 5
 
 
 @pytest.mark.parametrize(
@@ -266,7 +267,7 @@ def test_close_from_another_thread_ends_a_call_at_once_even_of_a_stopped_child(f
     threading.Timer(LIMIT_S, fake.children.close_all).start()
     started = time.monotonic()
     assert fake.scan(client, limit_s=60) == Closed()
-    assert time.monotonic() - started < LIMIT_S + 1
+    assert time.monotonic() - started < LIMIT_S + 5
     assert fake.scan() == Closed(), "and so does every child that is started later"
 
 
@@ -282,10 +283,9 @@ def test_nonsense_on_the_wire_ends_the_child_and_blames_nobody(fake_driver, fake
 def test_ending_a_child_shuts_nvml_down_and_leaves_no_process(fake_driver, fake) -> None:
     client = fake.spawn()
     assert isinstance(fake.scan(client), Scanned)
-    started = time.monotonic()
     fake.children.end(client)
-    assert time.monotonic() - started < 0.3, "it listened: no need to kill it"
     assert client.is_gone
+    assert client._process.returncode == 0, "it listened: no need to kill it"
     assert fake.children.count_abandoned() == 0
 
 
@@ -298,11 +298,34 @@ def test_a_child_that_does_not_die_is_counted_until_it_does(fake_driver) -> None
     client.call(Scan(), limit_s=LIMIT_S)
     started = time.monotonic()
     children.end(client)
-    assert time.monotonic() - started < 1
+    assert time.monotonic() - started < 5
     assert children.count_abandoned() == 1
     deaf[0].kill()
     wait_gone(client.pid)
     assert children.count_abandoned() == 0
+
+
+def test_no_fifth_child_is_started_while_four_cannot_be_killed(fake_driver) -> None:
+    fake_driver.install()
+    fake_driver.configure("cards 0", "hang nvmlDeviceGetCount")
+    deaf: list[subprocess.Popen[bytes]] = []
+    children = NvmlChildren(driver_root=str(fake_driver.root), kill=deaf.append, kill_wait_s=0.0)
+    for _ in range(4):
+        client = children.spawn()
+        client.call(Scan(), limit_s=0.05)
+        children.end(client)
+    with pytest.raises(HostError, match="4 NVML children hang in the driver and cannot be killed; no more are started"):
+        children.spawn()
+    for process in deaf:
+        process.kill()
+    wait_gone(deaf[0].pid)
+    again = children.spawn()
+    again.close()
+    for process in deaf:
+        process.kill()
+        process.wait()
+    assert children.count_abandoned() == 0
+    children.end(again)
 
 
 def test_the_child_dies_with_its_parent_even_inside_a_call(fake_driver) -> None:

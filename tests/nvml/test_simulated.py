@@ -95,7 +95,10 @@ def test_a_card_tells_its_facts(nvml) -> None:
     assert (memory.total, memory.used) == (81920 << 20, 1 << 20)
     assert memory.free == memory.total - memory.used
     assert nvml.nvmlDeviceGetCudaComputeCapability(card) == (8, 0)
-    assert [(p.pid, p.usedGpuMemory) for p in nvml.nvmlDeviceGetComputeRunningProcesses(card)] == [(42, 1 << 20), (43, 0)]
+    assert [(p.pid, p.usedGpuMemory) for p in nvml.nvmlDeviceGetComputeRunningProcesses(card)] == [
+        (42, 1 << 20),
+        (43, 0),
+    ]
 
 
 def test_a_card_is_found_by_uuid_and_slot(nvml) -> None:
@@ -272,5 +275,3 @@ def test_a_simulated_driver_fails_to_start_as_a_real_one_does(write_node, asking
     assert isinstance(refused, Refused)
     assert refused.kind == kind
     assert told in refused.text
-
-

@@ -23,7 +23,9 @@ REMOVE_AFTER_S = 60.0
 class Bench:
     """Posts, log lines and counts of one service, and waiting for them."""
 
-    def __init__(self, children: NvmlChildren, *, sysfs: Sysfs | None = None, call_timeout_s: float = CALL_TIMEOUT_S) -> None:
+    def __init__(
+        self, children: NvmlChildren, *, sysfs: Sysfs | None = None, call_timeout_s: float = CALL_TIMEOUT_S
+    ) -> None:
         self.children = children
         self.posts: list[GpusScanned] = []
         self.lines: list[tuple[Reason, str, dict[str, object]]] = []

@@ -259,9 +259,7 @@ def _resolve(ref: str, gpus: Sequence[SimulatedGpu], *, place: str) -> int:
     for gpu in gpus:
         if ref in {str(gpu.position), gpu.uuid} or ref.lower() == gpu.pci:
             return gpu.position
-    raise MistakeError(
-        f"{place}: there is no card {ref}; give its place in the file, its UUID or its PCI address"
-    )
+    raise MistakeError(f"{place}: there is no card {ref}; give its place in the file, its UUID or its PCI address")
 
 
 def _pick(value: T | tuple[T | None, ...] | None, number: int, count: int, *, place: str) -> T | None:

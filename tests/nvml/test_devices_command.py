@@ -1,0 +1,186 @@
+"""``nvdp devices``: table, JSON and node file, and the exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+
+import msgspec
+import pytest
+
+from nvdp.__main__ import main
+from nvdp.model.inventory import Fault, Gpu, Inventory
+from nvdp.nvml.frames import Scanned
+from nvdp.nvml.simulated.export import build_node_file
+
+
+@pytest.fixture
+def nvdp(capsys):
+    def call(*arguments: str) -> tuple[int, str, str]:
+        code = main(["devices", *arguments])
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
+
+    return call
+
+
+def test_the_table_is_plain_when_nobody_watches(nvdp) -> None:
+    code, out, err = nvdp("--simulated-node", "t4")
+    assert (code, err) == (0, "")
+    summary, header, row = out.splitlines()
+    assert summary == "driver 550.163.01, CUDA 12.4, 1 GPU"
+    assert header.split() == ["INDEX", "UUID", "PCI", "PRODUCT", "MEMORY", "CC", "NUMA", "MIG", "STATE"]
+    assert row.endswith(
+        "GPU-23aa3987-b908-2356-30fe-cb44a7922a29  0000:00:04.0  Tesla T4  15 GiB  7.5  -     unsupported  ok"
+    )
+    assert row.index("Tesla") == header.index("PRODUCT")
+
+
+def test_gpus_that_ail_are_listed_with_the_reason_and_are_no_failure(nvdp, tmp_path) -> None:
+    node = tmp_path / "node.yaml"
+    node.write_text(
+        "gpus: [{model: t4, count: 2}]\nlost: [0]\nfaults: [{call: nvmlDeviceGetName, gpu: 1, error: 999}]\n"
+    )
+    code, out, _ = nvdp("--simulated-node", str(node))
+    assert code == 0
+    lost, failing = out.splitlines()[2:]
+    assert lost.endswith("unreadable: nvmlDeviceGetHandleByIndex: the GPU has fallen off the bus or cannot be reached")
+    assert failing.endswith("CallFailed: nvmlDeviceGetName: the driver reports an internal error")
+    _, out, _ = nvdp("--simulated-node", str(node), "--json")
+    answer = json.loads(out)
+    assert [(gpu["index"], gpu["healthy"], gpu["cause"]) for gpu in answer["gpus"]] == [(1, False, "CallFailed")]
+    assert [(gpu["index"], gpu["error"]) for gpu in answer["unreadable"]] == [(0, "GpuIsLost")]
+
+
+def test_json_has_every_fact(nvdp) -> None:
+    code, out, err = nvdp("--simulated-node", "a10", "--json")
+    assert (code, err) == (0, "")
+    answer = json.loads(out)
+    assert answer["driver"] == {"version": "580.65.06", "cudaVersion": "13.0"}
+    assert answer["unreadable"] == []
+    assert len(answer["gpus"]) == 4
+    assert answer["gpus"][3] == {
+        "index": 3,
+        "uuid": "GPU-d245c7d3-28ca-2e68-0976-f0ddf2384d0f",
+        "pci": "0000:ca:00.0",
+        "minor": 3,
+        "product": "NVIDIA A10",
+        "memoryBytes": 23028 << 20,
+        "computeCapability": "8.6",
+        "numaNode": 1,
+        "mig": "unsupported",
+        "healthy": True,
+        "cause": None,
+        "text": None,
+    }
+
+
+def test_a_node_without_gpus_is_an_answer_too(nvdp, tmp_path) -> None:
+    (tmp_path / "none.yaml").write_text("gpus: []\n")
+    assert nvdp("--simulated-node", str(tmp_path / "none.yaml")) == (0, "driver 580.65.06, CUDA 13.0, 0 GPUs\n", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (
+            ["--simulated-node", "nowhere"],
+            1,
+            "nowhere: there is no such node file, and no node of that name; there are a10",
+        ),
+        (
+            ["--container-driver-root", "/nonexistent"],
+            1,
+            "libnvidia-ml.so.1 not found under / (searched 6 directories)",
+        ),
+        (["--json", "--export"], 2, "--json and --export exclude each other"),
+        (["--jsno"], 2, "--jsno"),
+    ],
+)
+def test_what_goes_wrong_is_one_line_and_a_code(nvdp, arguments, code, told) -> None:
+    got, out, err = nvdp(*arguments)
+    assert (got, out) == (code, "")
+    assert told in err
+    assert err.count("\n") == 1
+
+
+def test_the_driver_root_is_the_one_of_the_daemon(nvdp, fake_driver, monkeypatch) -> None:
+    fake_driver.install()
+    for arguments, environment in (
+        (["--container-driver-root", str(fake_driver.root)], {}),
+        ([], {"CONTAINER_DRIVER_ROOT": str(fake_driver.root)}),
+    ):
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        code, out, _ = nvdp(*arguments)
+        assert code == 0
+        assert out.startswith("driver 570.1.1, CUDA 12.8, 4 GPUs\n")
+
+
+def test_a_terminal_gets_a_table_that_cuts_no_name() -> None:
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "COLUMNS": "90", "TERM": "xterm"}
+    command = [sys.executable, "-m", "nvdp", "devices", "--simulated-node", "t4"]
+    subprocess.run(command, stdout=theirs, env=environment, check=True)
+    os.close(theirs)
+    shown = os.read(ours, 65536).decode()
+    os.close(ours)
+    assert "GPU-23aa3987-b908-2356-30fe-cb44a7922a29" in shown
+    assert "0000:00:04.0" in shown
+    assert "\x1b[32mok" in shown
+
+
+@pytest.mark.parametrize("node", ["dgx-h100", "a100", "a10", "t4", "mixed"])
+def test_an_exported_node_is_the_same_machine_to_a_scan(nvdp, tmp_path, asking, node) -> None:
+    code, out, _ = nvdp("--simulated-node", node, "--export")
+    assert code == 0
+    exported = tmp_path / "node.yaml"
+    exported.write_text(out)
+    first, second = asking(simulated=node).scan(), asking(simulated=str(exported)).scan()
+    assert isinstance(first, Scanned)
+    assert second == first
+
+
+def test_an_exported_real_node_is_the_same_machine_to_a_scan(fake_driver, tmp_path, asking) -> None:
+    fake_driver.install()
+    fake_driver.configure(
+        "cards 0 1 2 3 4",
+        "fail nvmlDeviceGetName 16 0",
+        "fail nvmlDeviceGetUUID 15 1",
+        "fail nvmlDeviceGetHandleByIndex 15 2",
+        "fail nvmlDeviceGetMinorNumber 3 3",
+        "fail nvmlDeviceGetMemoryInfo 3 3",
+        "fail nvmlDeviceGetPciInfo 3 3",
+        "fail nvmlDeviceGetPciInfo 999 4",
+    )
+    real = asking(driver_root=str(fake_driver.root)).scan()
+    assert isinstance(real, Scanned)
+    exported = tmp_path / "node.yaml"
+    exported.write_text(build_node_file(real.inventory))
+    simulated = asking(simulated=str(exported)).scan()
+    assert isinstance(simulated, Scanned)
+    assert simulated.inventory == real.inventory
+
+
+def test_cards_that_a_scan_leaves_out_or_gives_up_on_keep_their_place(tmp_path, asking) -> None:
+    one = Gpu(uuid="GPU-1", index=1, pci="0000:17:00.0", minor=1, product="P", memory_bytes=1, compute_capability="1.0")
+    hung = msgspec.structs.replace(
+        one,
+        uuid="GPU-2",
+        index=2,
+        pci="0000:18:00.0",
+        fault=Fault(call="nvmlDeviceGetName", kind="CallTimeout", text=""),
+    )
+    from nvdp.model.inventory import Driver
+
+    text = build_node_file(Inventory(driver=Driver(version="1.2", cuda_version="3.4"), gpus=(one, hung)))
+    path = tmp_path / "node.yaml"
+    path.write_text(text)
+    assert "hang: true" in text
+    path.write_text(text.replace("hang: true", "error: 999"))
+    scanned = asking(simulated=str(path)).scan()
+    assert isinstance(scanned, Scanned)
+    assert [(gpu.uuid, gpu.index) for gpu in scanned.inventory.gpus] == [("GPU-1", 1), ("GPU-2", 2)]

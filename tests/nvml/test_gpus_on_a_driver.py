@@ -1,0 +1,164 @@
+"""The service that knows the GPUs on a compiled libnvidia-ml: sessions, plugging, start-up, a library replaced."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nvdp.host.sysfs import Sysfs
+from nvdp.model.status import DriverState
+from nvdp.nvml.children import NvmlChildren
+from nvdp.nvml.client import NvmlClient
+from tests.services.gpu_bench import Bench
+
+
+def name(card: int) -> str:
+    return f"GPU-{card:08x}-0000-0000-0000-000000000000"
+
+
+class FakeSys:
+    """A /sys in which the kernel driver takes cards."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._driver = root / "bus/pci/drivers/nvidia"
+        self._driver.mkdir(parents=True)
+        (self._driver / "module").mkdir()
+
+    def plug(self, *cards: int) -> None:
+        for card in cards:
+            pci = f"0000:{0x10 + card:02x}:00.0"
+            device = self.root / "bus/pci/devices" / pci
+            device.mkdir(parents=True)
+            (device / "numa_node").write_text(f"{card % 2 if card < 4 else -1}\n")
+            (self._driver / pci).symlink_to(device)
+
+
+@pytest.fixture
+def sys_tree(tmp_path) -> FakeSys:
+    return FakeSys(tmp_path / "sys")
+
+
+class CountedChildren(NvmlChildren):
+    """Children that are counted as they start."""
+
+    def __init__(self, **source: str) -> None:
+        super().__init__(**source)
+        self.spawned: list[NvmlClient] = []
+
+    def spawn(self) -> NvmlClient:
+        self.spawned.append(super().spawn())
+        return self.spawned[-1]
+
+
+@pytest.fixture
+def bench(fake_driver, sys_tree):
+    made = Bench(CountedChildren(driver_root=str(fake_driver.root)), sysfs=Sysfs(sys_tree.root))
+    yield made
+    made.service.stop()
+
+
+def test_numa_nodes_come_from_the_host(bench, fake_driver, sys_tree) -> None:
+    fake_driver.install()
+    fake_driver.configure("cards 0 1 4 5")
+    sys_tree.plug(0, 1, 4)
+    bench.service.start()
+    assert [gpu.numa_node for gpu in bench.wait_healthy(4).inventory.gpus] == [0, 1, None, None]
+
+
+def test_the_library_may_come_late_be_broken_and_be_replaced(bench, fake_driver) -> None:
+    bench.service.start()
+    post = bench.wait(lambda post: post.driver.state is DriverState.MISSING)
+    assert f"not found under {fake_driver.root} (searched 6 directories) nor by the loader" in post.driver.text
+    fake_driver.library.write_bytes(b"half a libra")
+    bench.wait(lambda post: "cannot be used" in post.driver.text)
+    fake_driver.library.unlink()
+    fake_driver.install()
+    bench.wait_healthy(4)
+    assert bench.reasons() == ["DriverMissing", "DriverMissing", "DriverReady"]
+
+
+@pytest.mark.parametrize("rule", ["fail nvmlInit 9", "abort nvmlInit"])
+def test_an_init_that_fails_or_crashes_is_tried_again_until_it_works(bench, fake_driver, rule) -> None:
+    fake_driver.install()
+    fake_driver.configure("cards 0 1", rule)
+    bench.service.start()
+    post = bench.wait(lambda post: post.driver.state is DriverState.MISSING)
+    assert "nvmlInit" in post.driver.text
+    fake_driver.configure("cards 0 1")
+    bench.wait_healthy(2)
+
+
+@pytest.mark.parametrize("rule", ["hang nvmlDeviceGetCount", "abort nvmlDeviceGetCount", "abort nvmlInit"])
+def test_a_library_that_breaks_as_a_whole_after_it_worked_is_lost_and_comes_back(bench, fake_driver, rule) -> None:
+    fake_driver.install()
+    bench.service.start()
+    before = bench.wait_healthy(4).inventory
+    fake_driver.configure("cards 0 1 2 3", rule, "fail nvmlDeviceGetCount 999")
+    post = bench.wait(lambda post: post.driver.state is DriverState.LOST)
+    assert post.inventory == before
+    fake_driver.configure("cards 0 1 2 3")
+    bench.wait_healthy(4)
+
+
+@pytest.mark.parametrize("rule", ["fail nvmlDeviceGetUUID 15 2", "fail nvmlDeviceGetHandleByIndex 15 2"])
+def test_a_gpu_that_its_session_has_lost_for_good_is_found_well_by_a_session_of_its_own(
+    bench, fake_driver, rule
+) -> None:
+    fake_driver.install()
+    fake_driver.configure("cards 0 1 2 3", "sticky", rule)
+    bench.service.start()
+    bench.wait(lambda post: post.inventory is not None and post.inventory.unreadable != ())
+    fake_driver.configure("cards 0 1 2 3", "sticky")
+    bench.wait_healthy(4)
+    assert bench.reasons() == ["DriverReady", "DeviceAdded"]
+
+
+def test_a_card_that_the_kernel_driver_takes_is_looked_for_in_new_sessions(bench, fake_driver, sys_tree) -> None:
+    fake_driver.install()
+    fake_driver.configure("cards 0 1", "sticky")
+    sys_tree.plug(0, 1)
+    bench.service.start()
+    bench.wait_healthy(2)
+    fake_driver.configure("cards 0 1 2", "sticky")
+    bench.wait_scans(2)
+    assert not bench.posts[-1].ailments
+    assert len(bench.posts[-1].inventory.gpus) == 2, "its session does not count it"
+    sys_tree.plug(2)
+    bench.wait_healthy(3)
+
+
+def test_a_card_that_nvml_may_not_see_does_not_make_sessions_for_ever(bench, fake_driver, sys_tree) -> None:
+    fake_driver.install()
+    spawned = bench.children.spawned
+    sys_tree.plug(0, 1, 2, 3, 9)
+    bench.service.start()
+    bench.wait_healthy(4)
+    bench.wait_scans(4)
+    assert len(spawned) == 1, "it was there from the start and is not ours"
+    sys_tree.plug(10)
+    bench.wait_scans(8)
+    assert len(spawned) == 4
+
+
+def test_looking_now_opens_a_new_session(bench, fake_driver) -> None:
+    fake_driver.install()
+    fake_driver.configure("cards 0 1", "sticky")
+    bench.service.start()
+    bench.wait_healthy(2)
+    fake_driver.configure("cards 0 1 2 3", "sticky")
+    bench.service.look_now()
+    bench.wait_healthy(4)
+
+
+def test_a_new_session_that_fails_leaves_the_old_one_in_place(bench, fake_driver) -> None:
+    fake_driver.install()
+    fake_driver.configure("cards 0 1", "sticky")
+    bench.service.start()
+    bench.wait_healthy(2)
+    fake_driver.configure("cards 0 1", "sticky", "fail nvmlInit 999")
+    bench.service.look_now()
+    bench.wait_scans(3)
+    assert {post.driver.state for post in bench.posts} == {DriverState.READY}
+    assert bench.reasons() == ["DriverReady"]
