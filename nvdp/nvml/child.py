@@ -1,4 +1,4 @@
-"""The NVML child: ``python -m nvdp.nvml.child --fd 5 --driver-root /driver-root``, started by ``nvml.client`` only.
+"""The NVML child: ``python -m nvdp.nvml.child --fd 5 --driver-root /driver-root``, started by ``nvml.children`` only.
 
 The daemon never loads libnvidia-ml. This process does, answers one command at a time and says before each call what
 it is about to do, so that a call that never returns, or crashes, costs this process and not the daemon. It imports
@@ -7,6 +7,10 @@ little, for it is started often; it ends with its parent.
 
 from __future__ import annotations
 
+# isort: off
+import nvdp.nvml.lean  # noqa: F401 - first, or it has no effect
+
+# isort: on
 import contextlib
 import ctypes
 import os

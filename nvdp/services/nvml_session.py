@@ -11,8 +11,9 @@ from nvdp.errors import HostError
 from nvdp.host.sysfs import Sysfs
 from nvdp.model.inventory import GpuRef, Inventory
 from nvdp.nvml.children import NvmlChildren
-from nvdp.nvml.client import Died, NvmlClient, Outcome
-from nvdp.nvml.frames import Scan, Scanned
+from nvdp.nvml.client import NvmlClient, Outcome
+from nvdp.nvml.frames import Refused, Scan, Scanned
+from nvdp.nvml.kinds import NvmlErrorKind
 
 # After a card was plugged in, it may take a while until a new session counts it.
 _SESSIONS_AFTER_PLUG: Final = 3
@@ -80,7 +81,7 @@ class NvmlSession:
             try:
                 self._child = self._children.spawn()
             except HostError as error:
-                return Died(call="", gpu=None, how=str(error), at_fault=False)
+                return Refused(call="spawn", kind=NvmlErrorKind.UNKNOWN.word, text=str(error))
         outcome = self._child.call(command, limit_s=limit_s)
         if not isinstance(outcome, Scanned):
             self.close()

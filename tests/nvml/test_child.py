@@ -8,10 +8,12 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import psutil
 import pytest
 
+import nvdp
 from nvdp.errors import HostError
 from nvdp.model.inventory import GpuRef, MigMode
 from nvdp.nvml.children import NvmlChildren
@@ -19,6 +21,7 @@ from nvdp.nvml.client import Closed, Died, Hung
 from nvdp.nvml.frames import Probe, Probed, Refused, Scan, Scanned
 
 LIMIT_S = 0.4
+ROOT = Path(nvdp.__file__).parent.parent
 
 
 def uuid(card: int) -> str:
@@ -351,6 +354,17 @@ client.call(Scan(), limit_s=60)
     parent.wait()
     parent.stdout.close()
     wait_gone(pid)
+
+
+def test_the_child_imports_nothing_that_it_does_not_need() -> None:
+    code = "import nvdp.nvml.child, sys; print(*sys.modules)"
+    command = [sys.executable, "-S", "-c", code]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), *sys.path]))}
+    loaded = set(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.split())
+    assert {"pynvml", "msgspec"} <= loaded
+    heavy = {"grpc", "yaml", "click", "subprocess", "socket", "argparse", "pathlib", "tempfile", "inspect", "asyncio"}
+    assert not loaded & heavy
+    assert not [name for name in loaded if name.startswith(("nvdp.services", "nvdp.config", "nvdp.nvml.simulated"))]
 
 
 def test_the_child_has_neither_grpc_nor_yaml_and_only_three_files_of_its_parent(fake) -> None:

@@ -324,6 +324,17 @@ def test_children_that_will_not_die_are_counted(node) -> None:
         time.sleep(0.01)
 
 
+def test_a_child_that_cannot_be_started_is_a_failure_of_the_driver_that_is_waited_out(node, monkeypatch) -> None:
+    bench = Bench(NvmlChildren(simulated=str(node.path)))
+    with monkeypatch.context() as broken:
+        broken.setattr("sys.executable", "/nonexistent/python")
+        bench.service.start()
+        post = bench.wait(lambda post: post.driver.state is DriverState.MISSING)
+        assert post.driver.text.startswith("the NVML child cannot be started: [Errno 2] No such file")
+    bench.wait_healthy(4)
+    bench.service.stop()
+
+
 @pytest.mark.invariant(5)
 @pytest.mark.parametrize("seed", range(3))
 def test_after_any_history_the_state_is_that_of_the_last_edit(bench, node, seed) -> None:
