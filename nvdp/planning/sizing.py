@@ -15,7 +15,7 @@ _HEALTH_BYTES = 2 + len("Unhealthy")  # the longer of the two words: a list must
 
 def device_bytes(*, id_length: int, numa_node: int | None) -> int:
     """Encoded size of one device of a ListAndWatchResponse, Unhealthy, with its own tag and length."""
-    body = 2 + id_length + _HEALTH_BYTES
+    body = 1 + _varint_bytes(id_length) + id_length + _HEALTH_BYTES
     if numa_node is not None:
         node = 0 if numa_node == 0 else 1 + _varint_bytes(numa_node)
         body += 2 + 2 + node

@@ -1,0 +1,94 @@
+"""What Allocate answers from, besides the list."""
+
+from __future__ import annotations
+
+import pytest
+
+from nvdp.model.listing import (
+    AllocationFacts,
+    DeviceIDStrategy,
+    DeviceListStrategy,
+    DeviceNode,
+    GpuFacts,
+    SharedPolicy,
+    Strategy,
+)
+from nvdp.planning.assignment import assign
+from nvdp.planning.facts import REFUSE_KEY, build_facts
+from tests.planning.values import gpu, parse, sliced, uuid
+
+CONTROL = ("/dev/nvidiactl", "/dev/nvidia-uvm")
+
+
+def facts_of(config, *gpus, leaving=False):
+    assignments = assign(config, gpus, {})
+    assignment = None if leaving else next(iter(assignments.values()))
+    return build_facts(config, gpus, assignment, CONTROL)
+
+
+def node(path, host=None):
+    return DeviceNode(container_path=path, host_path=host or path)
+
+
+def test_without_a_file_containers_get_uuids_by_environment():
+    assert facts_of(parse(), gpu(0), gpu(1, index=5)) == AllocationFacts(
+        gpus=(GpuFacts(uuid=uuid(0), index="0"), GpuFacts(uuid=uuid(1), index="5")),
+        device_list_strategies=(DeviceListStrategy.ENVVAR,),
+        device_id_strategy=DeviceIDStrategy.UUID,
+        strategy=Strategy.NONE,
+        replicas=1,
+        shared_policy=SharedPolicy.DISTRIBUTED,
+        single_replica_only=False,
+        refuse_key=REFUSE_KEY,
+    )
+
+
+def test_device_nodes_are_handed_out_only_where_the_file_says_so():
+    config = parse("flags: {nvidiaDevRoot: /run/driver/, plugin: {passDeviceSpecs: true}}")
+    facts = facts_of(config, gpu(3), gpu(4, minor=None))
+    assert facts.pass_device_specs
+    assert facts.gpus[0].nodes == (node("/dev/nvidia3", "/run/driver/dev/nvidia3"),)
+    assert facts.gpus[1].nodes == ()
+    assert facts.control_nodes == tuple(node(path, f"/run/driver{path}") for path in CONTROL)
+
+
+def test_without_a_dev_root_host_and_container_know_a_node_by_the_same_path():
+    facts = facts_of(parse("flags: {plugin: {passDeviceSpecs: true}}"), gpu(3))
+    assert facts.gpus[0].nodes == (node("/dev/nvidia3"),)
+
+
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [("gdrcopyEnabled", "NVIDIA_GDRCOPY"), ("gdsEnabled", "NVIDIA_GDS"), ("mofedEnabled", "NVIDIA_MOFED")],
+)
+def test_each_feature_has_its_variable(key, name):
+    assert facts_of(parse(f"flags: {{{key}: true}}"), gpu(0)).feature_envs == ((name, "enabled"),)
+
+
+def test_strategies_and_policy_are_the_files():
+    facts = facts_of(
+        parse("""\
+            flags: {plugin: {deviceListStrategy: [volume-mounts, envvar], deviceIDStrategy: index}}
+            allocation: {sharedPolicy: packed}
+            """),
+        gpu(0),
+    )
+    assert facts.device_list_strategies == (DeviceListStrategy.VOLUME_MOUNTS, DeviceListStrategy.ENVVAR)
+    assert facts.device_id_strategy is DeviceIDStrategy.INDEX
+    assert facts.shared_policy is SharedPolicy.PACKED
+
+
+@pytest.mark.parametrize(("replicas", "only"), [(1, False), (2, True)])
+def test_more_than_one_replica_is_refused_only_where_there_are_replicas(replicas, only):
+    config = parse(
+        "sharing: {timeSlicing: {failRequestsGreaterThanOne: true, "
+        f"resources: [{{name: nvidia.com/gpu, replicas: {replicas}}}]}}}}"
+    )
+    facts = facts_of(config, gpu(0))
+    assert (facts.single_replica_only, facts.replicas) == (only, replicas)
+    assert not facts_of(sliced(2), gpu(0)).single_replica_only
+
+
+def test_a_resource_that_only_leaves_is_shared_in_no_way():
+    facts = facts_of(sliced(4), gpu(0), leaving=True)
+    assert (facts.strategy, facts.replicas) == (Strategy.NONE, 1)
