@@ -441,14 +441,29 @@ def test_an_own_socket_that_is_lost_is_made_anew_and_the_old_stream_has_ended_be
 
 @pytest.mark.requirement(51)
 @pytest.mark.invariant(7)
+def test_a_new_kubelet_is_not_kept_waiting_for_the_old_ones_streams(node):
+    kubelet = node.kubelet()
+    actor, observed = node.actor(timings=Timings(settle_s=60))
+    node.wait(streaming(observed))
+    node.own_socket().unlink()
+    actor.look()
+    node.wait(lambda: "was replaced" in (observed.last.missing or ""))
+    assert len(kubelet.registrations) == 1
+    kubelet.restart()
+    actor.look()
+    node.wait(streaming(observed, 2))
+    assert kubelet.allocatable(GPU) == 4
+
+
+@pytest.mark.requirement(51)
+@pytest.mark.invariant(7)
 def test_the_own_socket_is_checked_before_each_attempt(node):
     kubelet = node.kubelet()
     kubelet.stop()
     _, observed = node.actor()
     node.wait(lambda: len(observed.results) >= 2)
     node.own_socket().unlink()
-    kubelet_files = node.directory / "kubelet.sock"
-    assert kubelet_files.exists()
+    assert kubelet.socket.exists()
     kubelet.start()
     node.wait(streaming(observed))
     assert [one.error for one in kubelet.registrations] == [None]
@@ -506,8 +521,8 @@ def test_reconnects_leave_threads_and_files_flat_and_calls_answered(node):
     for _ in range(cycles):
         cycle()
     node.wait(lambda: actor.feed.streams == 1)
-    node.wait(lambda: process.num_threads() <= threads + 3)
-    assert process.num_fds() <= files + 3
+    node.wait(lambda: process.num_threads() <= threads + 6)
+    assert process.num_fds() <= files + 6
     assert process.memory_info().rss - memory < 30 << 20
     observed.notes.wait_for("stream_lost", 100 + cycles)
     assert observed.last.registered
