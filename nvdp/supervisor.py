@@ -66,6 +66,7 @@ class Supervisor:
         self._held = held
         self._asked_at = float("-inf")
         self._plan: Plan | None = None
+        self._configured: Config | None = None
         self._plan_error = ""
         self._restarts = Restarts(clock)
         self._cause: Cause | None = None
@@ -175,22 +176,29 @@ class Supervisor:
     def _turn(self) -> None:
         """Judge a new configuration, then plan and give out until nothing more can be done at once."""
         if self._scan is None or self._scan.inventory is None:
+            self._configure_gpus(self._with.adoption.expected)  # how often to try again is said there
             return
         before = self._plan.planned if self._plan is not None else {}
         applied = self._with.adoption.judge(self._scan.inventory, self._scan.ailments)
         self._stale = self._stale or applied is not None
         if self._plan_all(self._scan) and applied is not None:
-            self._with.gpus.configure(
-                rescan_interval_s=applied.devices.rescan_interval.seconds,
-                remove_after_s=applied.devices.remove_after.seconds,
-                call_timeout_s=applied.health.call_timeout.seconds,
-            )
+            self._configure_gpus(applied)
             after = self._plan.planned if self._plan is not None else {}
             self._with.adoption.confirm(applied, describe_changes(before, after))
         elif applied is not None:
             self._with.adoption.reject(f"planning failed: {self._plan_error}")
             self._stale = True
             self._plan_all(self._scan)
+
+    def _configure_gpus(self, config: Config | None) -> None:
+        if config is None or config is self._configured:
+            return
+        self._configured = config
+        self._with.gpus.configure(
+            rescan_interval_s=config.devices.rescan_interval.seconds,
+            remove_after_s=config.devices.remove_after.seconds,
+            call_timeout_s=config.health.call_timeout.seconds,
+        )
 
     def _plan_all(self, scan: GpusScanned) -> bool:
         """Plan and give out until nothing more can be done at once. False if planning failed."""

@@ -97,9 +97,9 @@ class Daemon:
     def run(self) -> int:
         """Start everything and turn until told to stop; the exit code. HostError if the job cannot be done at all."""
         options, log = self._options, self._log
+        self._catch_signals(Deadline())  # first of all: in a container nobody else would take them
         log(Reason.STARTING, f"nvdp {__version__}  python {sys.version.split()[0]}")
         catch_thread_crashes(self._post)
-        self._catch_signals(Deadline())
         check_socket_directory(self._directory)
         gpus = self._make_gpus()
         gpus.start()

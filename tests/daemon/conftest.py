@@ -88,7 +88,6 @@ class Start:
             *("--kubelet-root", self._kubelet.directory.parent),
             *("--simulated-node", self._machine.path),
             *("--state-dir", self._root / "state"),
-            *("--run-dir", self._root / "run"),
             *("--log-format", "json"),
             *flags,
             **options,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import socket
 import time
@@ -10,8 +11,17 @@ import pytest
 
 from nvdp.simulate.kubelet import KUBELET_FILES
 from nvdp.simulate.kubelet.names import is_extended_resource_name
-from tests.daemon.node import GPU, SHARED, both_kubelets, build_config, connect, find_plugin_socket, healthy, replicas
-from tests.daemon.node import wait_healthy
+from tests.daemon.node import (
+    GPU,
+    SHARED,
+    both_kubelets,
+    build_config,
+    connect,
+    find_plugin_socket,
+    healthy,
+    replicas,
+    wait_healthy,
+)
 from tests.daemon.process import LIMIT_S, wait_until
 
 
@@ -55,9 +65,9 @@ def test_refusals_are_met_with_a_new_socket_each_time_and_growing_patience(kubel
     daemon = start(build_config(share=4), wait=True)
 
     tries = kubelet.registrations
-    gaps = [later.at - earlier.at for earlier, later in zip(tries, tries[1:], strict=False)]
+    gaps = [later.at - earlier.at for earlier, later in itertools.pairwise(tries)]
     assert [found.error is None for found in tries] == [False] * 5 + [True]
-    assert all(later > earlier for earlier, later in zip(gaps, gaps[1:], strict=False))
+    assert all(later > earlier for earlier, later in itertools.pairwise(gaps))
     assert len({found.endpoint for found in tries}) == 6
     assert [path.name for path in kubelet.directory.glob("nvdp-*")] == [tries[-1].endpoint]
     assert "not now" in daemon.log.wait_for("RegistrationFailed")["msg"]

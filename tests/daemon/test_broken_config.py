@@ -1,0 +1,145 @@
+"""Bad edits never take away what works, over restarts too."""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+
+import pytest
+
+from tests.daemon.kernel import refuse
+from tests.daemon.node import GPU, build_config, gpu_uuid, healthy, wait_healthy
+from tests.daemon.process import LIMIT_S
+
+BROKEN = {
+    "syntax": ("sharing: [", 'syntax: "["'),
+    "unknown key": ("sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replica: 20}]}}", "did you mean repl"),
+    "wrong type": ("devices: {exclude: 3}", "a list is needed"),
+    "half a file": ("version: v1\nsharing:\n  timeSlicing:\n", "resources is missing"),
+    "another version": ("version: v2\n", "is not known"),
+    "a ConfigMap": ("apiVersion: v1\nkind: ConfigMap\ndata: {}\n", "this is a ConfigMap"),
+    "no text": ("\0\1\2", ""),
+    "too large": ("# " + "x" * 2**20, "larger than 1 MiB"),
+    "too many": ("sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 70000}]}}", "36"),
+}
+
+
+@pytest.mark.invariant(9)
+@pytest.mark.parametrize("kind", BROKEN)
+def test_a_broken_edit_changes_nothing_and_its_mending_is_picked_up(kubelet, daemon, config_map, kind):
+    text, message = BROKEN[kind]
+    before = daemon.wait_ready().body["config"]["hash"]
+
+    config_map.publish(text)
+    refused = daemon.log.wait_for("ConfigRefused")
+
+    assert refused["msg"].startswith(f"{config_map.file}:")
+    assert message in refused["msg"] or kind == "too many"
+    assert f"keeping {before}" in refused["msg"]
+    config = daemon.ready().body["config"]
+    assert (config["valid"], config["hash"]) == (False, before)
+    assert str(config_map.file) in config["refused"]
+    assert daemon.ready().status == 200  # what is in force is valid
+    assert daemon.metric("nvdp_config_valid") == 0
+    assert len(kubelet.messages(GPU)) == 1
+
+    config_map.publish(build_config(share=5))
+    kubelet.wait_until(lambda: len(healthy(kubelet)) == 20, LIMIT_S)
+    daemon.wait_probe("/readyz", lambda probe: probe.body["config"]["valid"])
+    assert daemon.metric("nvdp_config_valid") == 1
+    assert len(kubelet.registrations) == 1
+
+
+@pytest.mark.invariant(9)
+def test_a_restart_with_a_broken_file_goes_on_with_what_was_good(kubelet, daemon, config_map, start):
+    good = daemon.wait_ready().body["config"]["hash"]
+    config_map.publish("sharing: [")
+    daemon.log.wait_for("ConfigRefused")
+    assert daemon.stop().code == 0
+
+    second = start()
+    kubelet.wait_until(lambda: len(healthy(kubelet)) == 16, LIMIT_S)
+
+    config = second.wait_ready().body["config"]
+    assert (config["valid"], config["hash"]) == (False, good)
+    assert second.log.wait_for("ConfigRefused")
+    assert {message.raw for message in kubelet.messages(GPU)} == {kubelet.messages(GPU)[0].raw}
+    config_map.publish(build_config(share=2))
+    kubelet.wait_until(lambda: len(healthy(kubelet)) == 8, LIMIT_S)
+
+
+@pytest.mark.invariant(9)
+def test_a_missing_file_at_a_restart_counts_as_a_broken_one(kubelet, daemon, config_map, start, root):
+    daemon.wait_ready()
+    daemon.kill()  # not even a stop is needed to remember
+    config_map.file.unlink()
+
+    second = start()
+
+    kubelet.wait_until(lambda: len(healthy(kubelet)) == 16, LIMIT_S)
+    second.log.wait_for("ConfigMissing")
+
+
+@pytest.mark.invariant(9)
+@pytest.mark.parametrize("text", ["sharing: [", None])
+def test_where_nothing_was_ever_good_the_daemon_waits_up_and_not_ready(kubelet, start, config_map, text):
+    daemon = start(text)
+    daemon.log.wait_for("ConfigRefused" if text else "ConfigMissing")
+    answer = daemon.wait_probe("/readyz", lambda probe: probe.body["driver"]["state"] == "Ready")
+
+    assert answer.status == 503
+    assert answer.body["reason"] == ("ConfigRefused" if text else "ConfigMissing")
+    assert daemon.probe("/healthz").status == 200
+    assert kubelet.registrations == ()
+    assert daemon.metric("nvdp_ready") == 0
+
+    at = config_map.publish(build_config(share=4))
+    kubelet.wait_until(lambda: len(healthy(kubelet)) == 16, LIMIT_S)
+    assert time.monotonic() - at < 1
+    daemon.wait_ready()
+
+
+@pytest.mark.invariant(9)
+def test_all_mistakes_of_a_file_are_told_at_once(kubelet, daemon, config_map):
+    config_map.publish("version: v2\nflags: {renameByDefault: true}\nhealth: {profile: strict}\n")
+    lines = [daemon.log.wait_for("ConfigRefused", text=f"config.yaml:{number}:") for number in (1, 2, 3)]
+
+    assert "(3 errors; keeping" in lines[0]["msg"]
+    assert "it belongs to sharing.timeSlicing.renameByDefault" in lines[1]["msg"]
+
+
+@pytest.mark.invariant(9)
+def test_a_state_file_that_is_damaged_costs_a_warning(kubelet, daemon, root, start):
+    assert daemon.stop().code == 0
+    (state,) = (root / "state").glob("*.json")
+    state.write_bytes(state.read_bytes()[:-10])
+
+    second = start()
+
+    kubelet.wait_until(lambda: len(healthy(kubelet)) == 16, LIMIT_S)
+    assert str(state) in second.log.wait_for("StateDamaged")["msg"]
+
+
+@pytest.mark.invariant(9)
+def test_a_state_directory_that_is_full_costs_a_warning(kubelet, start):
+    daemon = start(build_config(share=4), wait=True, launcher=refuse("fsync", errno.ENOSPC))
+
+    assert os.strerror(errno.ENOSPC) in daemon.log.wait_for("StateDamaged")["msg"]
+    kubelet.wait_until(lambda: len(healthy(kubelet)) == 16, LIMIT_S)
+    daemon.wait_ready()
+
+
+@pytest.mark.invariant(10)
+def test_references_by_index_stay_with_their_cards(kubelet, start, machine):
+    exclude = {"exclude": [1], "removeAfter": "1s"}
+    daemon = start(build_config(devices=exclude))
+    wait_healthy(kubelet, [gpu_uuid(number) for number in (0, 2, 3)])
+
+    machine.change(removed=["0"])  # what had index 2 has index 1 now
+    wait_healthy(kubelet, [gpu_uuid(2), gpu_uuid(3)])
+    daemon.stop()
+    start()
+
+    kubelet.wait_until(lambda: len(kubelet.registrations) == 2, LIMIT_S)
+    wait_healthy(kubelet, [gpu_uuid(2), gpu_uuid(3)])

@@ -1,0 +1,96 @@
+"""GPUs that fail and recover: what the kubelet is told, and what Allocate says meanwhile."""
+
+from __future__ import annotations
+
+import grpc
+import pytest
+
+from tests.daemon.node import GPU, both_kubelets, build_config, connect, gpu_uuid, healthy, replicas, wait_healthy
+from tests.daemon.process import LIMIT_S
+
+
+@both_kubelets
+@pytest.mark.requirement(12)
+@pytest.mark.requirement(13)
+@pytest.mark.requirement(14)
+@pytest.mark.invariant(5)
+@pytest.mark.parametrize(
+    ("call", "error", "cause"),
+    [
+        ("nvmlDeviceGetHandleByIndex*", "GpuIsLost", "Lost"),
+        ("nvmlDeviceGetUUID", "Unknown", "CallFailed"),
+        ("nvmlDeviceGetMemoryInfo", "Unknown", "CallFailed"),
+    ],
+)
+def test_a_gpu_that_cannot_be_read_is_unhealthy_and_recovers(kubelet, daemon, machine, call, error, cause):
+    others = set().union(*(replicas(number, 4) for number in (0, 2, 3)))
+
+    machine.fault(call, gpu=1, error=error)
+    wait_healthy(kubelet, others)
+    assert kubelet.devices(GPU).keys() == others | replicas(1, 4)  # marked, not dropped
+    line = daemon.log.wait_for("DeviceUnhealthy")
+    assert (line["device"], line["cause"]) == (gpu_uuid(1), cause)
+    assert kubelet.capacity(GPU) == 16
+    assert kubelet.allocatable(GPU) == 12
+
+    machine.heal()
+    wait_healthy(kubelet, others | replicas(1, 4))
+    assert daemon.log.wait_for("DeviceRecovered")["device"] == gpu_uuid(1)
+    assert len(kubelet.registrations) == 1
+
+
+@pytest.mark.requirement(14)
+@pytest.mark.parametrize("key", ["lost", "removed"])
+def test_a_gpu_that_falls_off_the_bus_stays_listed(kubelet, daemon, machine, key):
+    machine.change(**{key: ["3"]})
+
+    wait_healthy(kubelet, set().union(*(replicas(number, 4) for number in range(3))))
+    daemon.wait_scans(2)
+
+    assert len(kubelet.devices(GPU)) == 16
+    cause = {"lost": "Lost", "removed": "Vanished"}[key]
+    labels = {"uuid": gpu_uuid(3), "gpu": "3", "reason": cause, "xid": "", "action": ""}
+    assert daemon.metric("nvdp_device_unhealthy_info", **labels) == 1
+    assert daemon.metric("nvdp_device_healthy", uuid=gpu_uuid(3), gpu="3") == 0
+
+
+@pytest.mark.requirement(27)
+@pytest.mark.requirement(52)
+@pytest.mark.invariant(2)
+def test_allocate_refuses_what_the_last_list_does_not_call_healthy(kubelet, daemon, machine):
+    machine.change(lost=["1"])
+    wait_healthy(kubelet, set().union(*(replicas(number, 4) for number in (0, 2, 3))))
+
+    with connect(kubelet) as client:
+        with pytest.raises(grpc.RpcError) as refusal:
+            client.allocate([f"{gpu_uuid(1)}::0"])
+        assert client.allocate([f"{gpu_uuid(0)}::0"])
+
+    assert refusal.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+    text = refusal.value.details()
+    assert f"{gpu_uuid(1)}::0 is Unhealthy (Lost" in text
+    assert "\n" not in text
+    assert daemon.log.wait_for("AllocationRefused")["cause"] == "unhealthy"
+    assert daemon.metric("nvdp_allocations_refused_total", resource=GPU, reason="unhealthy") == 1
+
+
+@pytest.mark.invariant(5)
+def test_all_gpus_lost_leave_the_daemon_up_and_the_capacity_as_it_was(kubelet, daemon, machine):
+    machine.change(lost=["0", "1", "2", "3"])
+    kubelet.wait_until(lambda: not healthy(kubelet), LIMIT_S)
+    assert kubelet.capacity(GPU) == 16
+    assert daemon.probe("/healthz").status == 200
+
+    machine.heal()
+    kubelet.wait_until(lambda: len(healthy(kubelet)) == 16, LIMIT_S)
+
+
+def test_a_gpu_that_has_no_name_for_itself_does_not_hide_the_others(kubelet, start, machine):
+    machine.fault("nvmlDeviceGetUUID", gpu=2, error="Unknown")
+    daemon = start(build_config())
+    wait_healthy(kubelet, [gpu_uuid(number) for number in (0, 1, 3)])
+
+    machine.heal()
+    wait_healthy(kubelet, [gpu_uuid(number) for number in range(4)])
+
+    assert daemon.log.of("DeviceAdded")[0]["device"] == gpu_uuid(2)
