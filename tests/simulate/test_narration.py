@@ -12,9 +12,10 @@ import pytest
 import yaml
 
 from nvdp.__main__ import cli
-from nvdp.commands.simulate import find_program
+from nvdp.commands.simulate import STEP_NAMES
 from nvdp.nvml.simulated.nodefile import load_node, parse_node
 from nvdp.simulate.narration import Narrator, build_next, describe_gpus, to_ascii
+from nvdp.simulate.session import find_program
 from nvdp.simulate.steps import STEPS
 from nvdp.simulate.tour import StepResult, TourResult
 
@@ -138,3 +139,7 @@ def test_a_module_is_called_again_as_a_module():
     shown = find_program("/somewhere/nvdp/__main__.py", "/nowhere")
     assert shown.endswith(" -m nvdp")
     assert Path(Path.cwd(), shown.removesuffix(" -m nvdp")) == Path(sys.executable)
+
+
+def test_every_step_can_be_chosen():
+    assert tuple(step.name for step in STEPS) == STEP_NAMES
