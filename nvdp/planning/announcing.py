@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
 import msgspec
@@ -35,9 +35,8 @@ def announce_plan(before: Plan | None, after: Plan, inventory: Inventory) -> tup
     waited = {_key(change): change for change in before.changes} if before is not None else {}
     waits = {_key(change): change for change in after.changes}
     found += _together([change for key, change in waits.items() if change.holder and waited.get(key) != change])
-    found += _together(
-        [msgspec.structs.replace(change, holder="") for change in waited.values() if _is_through(change, after, waits)]
-    )
+    through = [change for change in waited.values() if _is_through(change, after)]
+    found += _together([msgspec.structs.replace(change, holder="") for change in through])
 
     withheld_before = before.withheld if before is not None else {}
     fresh = {uuid: held for uuid, held in after.withheld.items() if withheld_before.get(uuid) != held}
@@ -105,10 +104,11 @@ def _key(change: ModeChange) -> tuple[str, object, object]:
     return change.gpu_uuid, change.before, change.after
 
 
-def _is_through(change: ModeChange, after: Plan, waits: Container[object]) -> bool:
+def _is_through(change: ModeChange, after: Plan) -> bool:
     """Whether the GPU has its new form now: it may also have been given up, by an edit or by the GPU's end."""
     assignment = after.assignments.get(change.gpu_uuid)
-    return _key(change) not in waits and assignment is not None and assignment.form == change.after
+    waits = any(other.gpu_uuid == change.gpu_uuid for other in after.changes)
+    return not waits and assignment is not None and assignment.form == change.after
 
 
 def _together(changes: list[ModeChange]) -> list[Announcement]:

@@ -1,0 +1,205 @@
+"""What is told when one plan or scan follows another: the sentences of the observability contract, each once."""
+
+from __future__ import annotations
+
+import msgspec
+
+from nvdp.model.listing import AllocationFacts, GpuFacts, Strategy
+from nvdp.model.reasons import Cause, Reason
+from nvdp.planning.announcing import announce_health, announce_plan, describe_changes
+from nvdp.planning.assignment import Assignment, Form
+from nvdp.planning.plan import ModeChange, Plan
+from nvdp.planning.withholding import Withheld
+from tests.planning.values import GPU, SHARED, ailment, gpu, holding, inventory, listed, uuid
+
+A, B = uuid(0), uuid(1)
+WHOLE, SLICED, RENAMED = Form(GPU, shared=False), Form(GPU, shared=True), Form(SHARED, shared=True)
+GIB = 2**30
+
+
+def plan(*, changes=(), assignments=None, withheld=None, lists=None):
+    assigned = {one: Assignment(form=form) for one, form in (assignments or {}).items()}
+    return Plan(lists=lists or {}, planned={}, assignments=assigned, withheld=withheld or {}, changes=tuple(changes))
+
+
+def change(number, before=WHOLE, after=RENAMED, holder="team-a/train-7"):
+    return ModeChange(gpu_uuid=uuid(number), before=before, after=after, holder=holder)
+
+
+def told(before, after, *gpus):
+    return [(one.reason, one.text) for one in announce_plan(before, after, inventory(*gpus))]
+
+
+# mode changes
+
+
+def test_a_change_that_waits_for_a_pod_is_told_with_both_names_and_the_pod():
+    (one,) = announce_plan(None, plan(changes=[change(0)]), inventory())
+    assert one.reason is Reason.MODE_CHANGE_WAITING
+    assert one.text == f"{A}: nvidia.com/gpu → nvidia.com/gpu.shared waits for team-a/train-7"
+    assert one.fields == {"devices": [A], "pod": "team-a/train-7"}
+
+
+def test_under_one_name_the_change_is_told_by_its_form():
+    (text,) = told(None, plan(changes=[change(0, after=SLICED)]))
+    assert text[1] == f"{A}: nvidia.com/gpu (whole) → nvidia.com/gpu (shared) waits for team-a/train-7"
+
+
+def test_a_change_that_waits_for_no_pod_known_is_not_told_before_it_is_through():
+    waiting = plan(changes=[change(0, holder="")])
+    assert told(None, waiting) == []
+    through = plan(assignments={A: RENAMED})
+    assert told(waiting, through) == [(Reason.MODE_CHANGED, f"{A}: nvidia.com/gpu → nvidia.com/gpu.shared")]
+    assert told(through, through) == []
+
+
+def test_a_change_that_goes_on_waiting_is_not_told_again_unless_for_another_pod():
+    before = plan(changes=[change(0)])
+    assert told(before, plan(changes=[change(0)])) == []
+    ((reason, text),) = told(before, plan(changes=[change(0, holder="team-b/next")]))
+    assert reason is Reason.MODE_CHANGE_WAITING
+    assert text.endswith("waits for team-b/next")
+
+
+def test_a_change_that_was_taken_back_is_not_told_as_done():
+    before = plan(changes=[change(0), change(1)])
+    assert told(before, plan(assignments={A: WHOLE})) == []  # edited back; the other GPU is gone
+
+
+def test_a_gpu_that_still_waits_for_another_old_form_is_not_through():
+    before = plan(changes=[change(0), change(0, before=SLICED)])
+    after = plan(changes=[change(0, before=SLICED)], assignments={A: RENAMED})
+    assert told(before, after) == []
+
+
+def test_gpus_that_change_alike_are_told_together_and_at_most_five_by_name():
+    ((_, two),) = told(None, plan(changes=[change(0), change(1)]))
+    assert two == f"{A}, {B}: nvidia.com/gpu → nvidia.com/gpu.shared waits for team-a/train-7"
+    ((_, eight),) = told(None, plan(changes=[change(number) for number in range(8)]))
+    assert eight.startswith(f"{', '.join(uuid(number) for number in range(5))} and 3 more: ")
+    apart = told(None, plan(changes=[change(0), change(1, holder="team-b/other")]))
+    assert [text.rpartition(" ")[2] for _, text in apart] == ["team-a/train-7", "team-b/other"]
+
+
+# entries withheld, and sharing
+
+PAUSED = Withheld(reason="NotBuilt", path="devices.paused", text="not built yet (x)")
+EXCLUDED = Withheld(reason="Excluded", path="devices.exclude", text="not built yet (y)")
+
+
+def test_an_entry_that_is_withheld_is_told_once_with_its_devices():
+    after = plan(withheld={A: PAUSED, B: PAUSED, uuid(2): EXCLUDED})
+    assert told(None, after) == [
+        (Reason.ENTRY_WITHHELD, f"devices.paused: not built yet (x); not on offer: {A}, {B}"),
+        (Reason.ENTRY_WITHHELD, f"devices.exclude: not built yet (y); not on offer: {uuid(2)}"),
+    ]
+    assert told(after, after) == []
+
+
+def test_only_what_is_newly_withheld_is_told():
+    before = plan(withheld={A: PAUSED})
+    after = plan(withheld={A: EXCLUDED, B: PAUSED})
+    assert told(before, after) == [
+        (Reason.ENTRY_WITHHELD, f"devices.exclude: not built yet (y); not on offer: {A}"),
+        (Reason.ENTRY_WITHHELD, f"devices.paused: not built yet (x); not on offer: {B}"),
+    ]
+
+
+def shared_plan(*uuids, strategy=Strategy.TIME_SLICING):
+    facts = AllocationFacts(gpus=tuple(GpuFacts(uuid=one, index="0") for one in uuids), strategy=strategy, replicas=10)
+    return plan(lists={SHARED: msgspec.structs.replace(listed(SHARED), facts=facts)})
+
+
+def test_a_resource_that_becomes_time_sliced_is_told_to_be_unisolated_once():
+    after = shared_plan(A, B)
+    gpus = [gpu(number, memory_bytes=80 * GIB) for number in range(2)]
+    assert told(None, after, *gpus) == [
+        (
+            Reason.SHARING_UNISOLATED,
+            "nvidia.com/gpu.shared: 10 containers share the 80 GiB of one GPU; no memory limit is enforced",
+        )
+    ]
+    assert told(after, after, *gpus) == []
+    assert len(told(shared_plan(A, strategy=Strategy.NONE), after, *gpus)) == 1
+    assert told(None, shared_plan(A, strategy=Strategy.NONE), *gpus) == []
+
+
+def test_the_memory_is_named_only_where_all_gpus_have_as_much():
+    gpus = [gpu(0, memory_bytes=80 * GIB), gpu(1, memory_bytes=24 * GIB)]
+    ((_, text),) = told(None, shared_plan(A, B), *gpus)
+    assert "share the memory of one GPU;" in text
+    ((_, text),) = told(None, shared_plan(B), *gpus)
+    assert "share the 24 GiB of one GPU;" in text
+    ((_, text),) = told(None, shared_plan(A), gpu(0))
+    assert "share the memory of one GPU;" in text
+
+
+def test_what_an_edit_changed_is_told_in_planned_devices():
+    assert describe_changes({}, {GPU: 8}) == "nvidia.com/gpu: 0 → 8"
+    assert describe_changes({GPU: 8}, {SHARED: 80}) == "nvidia.com/gpu: 8 → 0, nvidia.com/gpu.shared: 0 → 80"
+    assert describe_changes({GPU: 8}, {GPU: 8}) == "the same number of devices"
+
+
+# health
+
+
+def told_of_health(before, after, *, gpus=(), lists=(), holders=(), wall=1000.0):
+    known = {one.uuid: one for one in gpus}
+    current = plan(lists={one.resource: one for one in lists}) if lists else None
+    return announce_health(before, after, gpus=known, plan=current, holders=holders, wall=wall)
+
+
+XID = ailment(Cause.LOST, "fallen off the bus; driver asks for a reboot")
+
+
+def test_a_device_that_turns_unhealthy_is_told_with_its_place_its_replicas_and_its_pods():
+    lists = [listed(SHARED, f"{A}::0", f"{A}::1", f"{A}::2", f"{B}::0", unhealthy=(f"{A}::2",))]
+    holders = [holding(f"{A}::1", "nb-2"), holding(f"{A}::0", "nb-1"), holding(f"{B}::0", "other")]
+    (one,) = told_of_health({}, {A: XID}, gpus=[gpu(0, index=3)], lists=lists, holders=holders)
+    assert one.reason is Reason.DEVICE_UNHEALTHY
+    assert one.text == (
+        f"{A} (index 3, 0000:10:00.0): fallen off the bus; driver asks for a reboot; "
+        "2 devices of nvidia.com/gpu.shared withdrawn; used by team/nb-1, team/nb-2"
+    )
+    assert one.fields == {
+        "device": A,
+        "cause": "Lost",
+        "pods": ["team/nb-1", "team/nb-2"],
+        "index": 3,
+        "pci": "0000:10:00.0",
+    }
+
+
+def test_a_device_that_nobody_uses_and_that_was_not_on_offer_is_told_shorter():
+    (one,) = told_of_health({}, {A: XID}, gpus=[gpu(0, pci=None)])
+    assert one.text == f"{A} (index 0): fallen off the bus; driver asks for a reboot"
+    (one,) = told_of_health({}, {A: XID}, gpus=[gpu(0)], lists=[listed(GPU, B)])
+    assert "withdrawn" not in one.text
+
+
+def test_a_device_that_is_not_in_the_inventory_is_told_by_its_uuid():
+    (one,) = told_of_health({}, {A: XID})
+    assert one.text == f"{A}: fallen off the bus; driver asks for a reboot"
+    assert one.fields == {"device": A, "cause": "Lost", "pods": []}
+
+
+def test_the_same_cause_is_told_once_and_another_cause_again():
+    assert told_of_health({A: XID}, {A: ailment(Cause.LOST, "another text", since=9.0)}, gpus=[gpu(0)]) == ()
+    (one,) = told_of_health({A: XID}, {A: ailment(Cause.VANISHED, "not counted")}, gpus=[gpu(0)])
+    assert (one.reason, one.fields["cause"]) == (Reason.DEVICE_UNHEALTHY, "Vanished")
+
+
+def test_a_device_that_is_healthy_again_is_told_with_how_long_it_was_not():
+    (one,) = told_of_health({A: ailment(Cause.LOST, since=577.0)}, {}, gpus=[gpu(0, index=2)])
+    assert one.reason is Reason.DEVICE_RECOVERED
+    assert one.text == f"{A} (index 2, 0000:10:00.0): was Unhealthy for 423s (Lost)"
+    assert one.fields == {"device": A, "cause": "Lost", "index": 2, "pci": "0000:10:00.0"}
+
+
+def test_a_clock_that_was_set_back_makes_no_negative_time():
+    (one,) = told_of_health({A: ailment(since=2000.0)}, {}, gpus=[gpu(0)])
+    assert "for 0s" in one.text
+
+
+def test_a_device_that_left_the_inventory_did_not_recover():
+    assert told_of_health({A: XID}, {}, gpus=[gpu(1)]) == ()

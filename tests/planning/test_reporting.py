@@ -1,0 +1,145 @@
+"""The daemon's state in words: what is ready, what is missing, and which device is withheld for what."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from nvdp.model.inventory import MigMode
+from nvdp.model.listing import AllocationFacts, Strategy
+from nvdp.model.reasons import Cause
+from nvdp.model.status import ConfigStatus, DeviceStatus, DriverState, DriverStatus, ResourceStatus
+from nvdp.planning.assignment import Form
+from nvdp.planning.plan import ModeChange, Plan
+from nvdp.planning.reporting import Serving, build_devices, build_resources, judge_ready
+from nvdp.planning.withholding import Withheld
+from tests.planning.values import GPU, SHARED, ailment, gpu, inventory, listed, uuid
+
+A, B = uuid(0), uuid(1)
+
+
+def plan(*lists, planned=None, withheld=None, changes=()):
+    return Plan(
+        lists={one.resource: one for one in lists},
+        planned=planned or {},
+        assignments={},
+        withheld=withheld or {},
+        changes=changes,
+    )
+
+
+def test_a_resource_is_told_as_it_was_given_out_and_as_the_kubelet_has_it():
+    facts = AllocationFacts(strategy=Strategy.TIME_SLICING, replicas=2)
+    listing = msgspec.structs.replace(listed(GPU, f"{A}::0", f"{A}::1", f"{A}::5", unhealthy=(f"{A}::5",)), facts=facts)
+    serving = {GPU: Serving(registered=True, streams=1, taken_version=3)}
+    assert build_resources(plan(listing, planned={GPU: 2}), serving) == (
+        ResourceStatus(
+            name=GPU,
+            planned=2,
+            healthy=2,
+            unhealthy=1,
+            registered=True,
+            streams=1,
+            strategy=Strategy.TIME_SLICING,
+            replicas=2,
+        ),
+    )
+
+
+def test_a_resource_that_is_not_registered_says_what_is_missing():
+    current = plan(listed(GPU, A), listed(SHARED, f"{B}::0"))
+    found = build_resources(current, {SHARED: Serving(missing="no such socket")})
+    assert [(one.name, one.registered, one.missing, one.planned) for one in found] == [
+        (GPU, False, "not registered yet", 0),
+        (SHARED, False, "no such socket", 0),
+    ]
+
+
+def test_devices_are_told_in_list_order_with_what_is_known_of_them():
+    sick = ailment(Cause.LOST, "fallen off the bus", since=5.0)
+    nodes = inventory(gpu(1, mig=MigMode.DISABLED, memory_bytes=2**30), gpu(0, product=None, pci=None), gpu(2, index=7))
+    found = build_devices(nodes, {uuid(2): sick}, None, {uuid(2): 77.0})
+    assert found == (
+        DeviceStatus(
+            uuid=B, index=1, pci="0000:11:00.0", product="NVIDIA A10", mig="disabled", memory_bytes=2**30,
+            healthy=True, cause=None, text="", changed_at=0.0,
+        ),
+        DeviceStatus(
+            uuid=uuid(2), index=7, pci="0000:12:00.0", product="NVIDIA A10", mig="", memory_bytes=None,
+            healthy=False, cause=Cause.LOST, text="fallen off the bus", changed_at=77.0,
+        ),
+        DeviceStatus(
+            uuid=A, index=0, pci="", product="", mig="", memory_bytes=None,
+            healthy=True, cause=None, text="", changed_at=0.0,
+        ),
+    )  # fmt: skip
+
+
+def test_a_device_that_is_not_on_offer_says_why():
+    waits = ModeChange(gpu_uuid=B, before=Form(GPU, shared=False), after=Form(GPU, shared=True), holder="team/pod")
+    current = plan(withheld={A: Withheld(reason="Excluded", path="devices.exclude", text="x")}, changes=(waits,))
+    found = build_devices(inventory(gpu(0), gpu(1), gpu(2)), {}, current, {})
+    assert [(one.withheld, one.healthy) for one in found] == [("Excluded", True), ("Held", True), ("", True)]
+
+
+IN_FORCE = ConfigStatus(valid=True, hash="sha256:0")
+REFUSED = ConfigStatus(valid=False, hash="sha256:0", refused="x")
+READY = DriverStatus(state=DriverState.READY)
+
+
+def resource(*, registered, planned=1):
+    return ResourceStatus(
+        name=GPU,
+        planned=planned,
+        healthy=0,
+        unhealthy=0,
+        registered=registered,
+        streams=0,
+        strategy=Strategy.NONE,
+        replicas=1,
+    )
+
+
+def driver(state):
+    return DriverStatus(state=state)
+
+
+CASES = {
+    "all is well": ({}, (True, "")),
+    "a node without GPUs": ({"resources": ()}, (True, "")),
+    "the newest file is refused, the one before is in force": ({"config": REFUSED}, (True, "")),
+    "nothing was read yet": ({"config": ConfigStatus()}, (False, "Starting")),
+    "no configuration was ever good": ({"config": ConfigStatus(refused="x")}, (False, "ConfigRefused")),
+    "there never was a file": ({"config": ConfigStatus(refused="x", missing=True)}, (False, "ConfigMissing")),
+    "the driver was not asked yet": ({"driver": driver(DriverState.STARTING)}, (False, "Starting")),
+    "the driver is missing": ({"driver": driver(DriverState.MISSING)}, (False, "DriverMissing")),
+    "the driver is another one": ({"driver": driver(DriverState.MISMATCH)}, (False, "DriverMismatch")),
+    "the driver is lost": ({"driver": driver(DriverState.LOST)}, (False, "DriverLost")),
+    "the driver is missing, and need not be there": (
+        {"driver": driver(DriverState.MISSING), "fail_on_init_error": False, "planned": False, "resources": ()},
+        (True, ""),
+    ),
+    "it was not asked yet whether the driver is there, which it need not be": (
+        {"driver": driver(DriverState.STARTING), "fail_on_init_error": False},
+        (False, "Starting"),
+    ),
+    "nothing was planned yet": ({"planned": False}, (False, "Starting")),
+    "a resource is not registered": ({"resources": (resource(registered=False),)}, (False, "NotRegistered")),
+    "one of two is not": (
+        {"resources": (resource(registered=True), resource(registered=False))},
+        (False, "NotRegistered"),
+    ),
+    "a resource that only leaves is not": ({"resources": (resource(registered=False, planned=0),)}, (True, "")),
+}
+
+
+@pytest.mark.parametrize(("changes", "expected"), CASES.values(), ids=CASES)
+def test_ready_is_what_the_configuration_says_and_the_kubelet_has(changes, expected):
+    known = {
+        "config": IN_FORCE,
+        "driver": READY,
+        "resources": (resource(registered=True),),
+        "planned": True,
+        "fail_on_init_error": True,
+    }
+    assert judge_ready(**(known | changes)) == expected
