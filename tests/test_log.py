@@ -192,7 +192,7 @@ def test_a_closed_or_full_stderr_is_not_an_error(tmp_path: Path):
     closed = io.StringIO()
     closed.close()
     configure_log(format="json", stream=_NeverTerminal(closed))(Reason.STARTING, "nvdp")
-    with pytest.raises(OSError), Path("/dev/full").open("w") as full:  # noqa: PT011 - the file's own close complains
+    with Path("/dev/full").open("w") as full:
         configure_log(format="json", stream=full)(Reason.STARTING, "nvdp")
 
 

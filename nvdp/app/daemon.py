@@ -36,7 +36,14 @@ from nvdp.host.watch import Watcher
 from nvdp.http.server import HttpServer
 from nvdp.kubelet.checkpoint import load_checkpoint
 from nvdp.kubelet.sockets import SocketIdentity, check_socket_directory, is_listening, socket_directory_fingerprint
-from nvdp.log import StreamLog, configure_log, describe_exception, silence_libraries, write_termination_message
+from nvdp.log import (
+    StreamLog,
+    configure_log,
+    describe_exception,
+    open_standard_streams,
+    silence_libraries,
+    write_termination_message,
+)
 from nvdp.metrics.recording import Metrics
 from nvdp.model.held import Held
 from nvdp.model.listing import ResourceList
@@ -64,6 +71,7 @@ def run(options: ProcessOptions, overrides: Overrides) -> None:
     Exit code 0: asked to stop. 1: it cannot do its job at all and waiting cannot help, or a defect; the last line of
     the log says why, and so does the pod's termination message.
     """
+    open_standard_streams()
     silence_libraries()
     log = configure_log(format=options.log_format.value if options.log_format else None, level=options.log_level.value)
     log_defects(log)
@@ -111,6 +119,7 @@ class Daemon:
         from nvdp.services.collaborators import Collaborators  # noqa: PLC0415 - see above
         from nvdp.services.held import HeldService  # noqa: PLC0415 - see above
         from nvdp.services.offers import Offers  # noqa: PLC0415 - see above
+        from nvdp.services.standing import StandingService  # noqa: PLC0415 - see above
         from nvdp.supervisor import Supervisor  # noqa: PLC0415 - see above
 
         choose_socket_path(self._directory, "resource")
@@ -135,6 +144,7 @@ class Daemon:
             count_edit=self._metrics.config_edit,
             wall=time.time,
         )
+        standing = StandingService(self._post, pod_resources=PodResourcesClient(options.pod_resources_socket))
         watcher = Watcher(self._build_watches(), log=log)
         answers = Answers(
             metrics=self._metrics,
@@ -153,6 +163,7 @@ class Daemon:
         starts: Mapping[str, Callable[[], None]] = {
             "gpus": gpus.start,
             "held": held.start,
+            "standing": standing.start,
             "watch": watcher.start,
             "http": http.start,
             REMEMBER: memory.start,
@@ -164,6 +175,7 @@ class Daemon:
                 offers=offers,
                 gpus=gpus,
                 holders=held,
+                standing=standing,
                 memory=memory,
                 observer=self._metrics,
                 log=log,
@@ -174,6 +186,7 @@ class Daemon:
             held=held.first_answer(_HELD_WAIT_S) or Held(),
         )
         self._warn()
+        standing.start()
         watcher.start()
         http.start()
         code = supervisor.run()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+from types import FrameType
 from typing import Any
 
 import click
@@ -19,7 +21,17 @@ def run(**parameters: Any) -> None:
     Runs until SIGTERM. Looks at everything anew on SIGHUP. Exit codes: 0 stopped as asked, 1 cannot do its job at all,
     2 a flag or an environment variable does not parse.
     """
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _stop_at_once)
     options, overrides = parse_options(collect_flags(parameters), os.environ)
     from nvdp.app import daemon  # noqa: PLC0415 - only once the options are known to be good
 
     daemon.run(options, overrides)
+
+
+def _stop_at_once(_number: int, _frame: FrameType | None) -> None:
+    """There is nothing to clean up until the daemon has signal handlers of its own.
+
+    Without this one, a process that is its container's first would not even notice a signal that comes so early.
+    """
+    os._exit(0)

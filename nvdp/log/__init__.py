@@ -6,15 +6,23 @@ values are bounded and cleaned (``log.render``).
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Literal, Protocol, TextIO
 
-from nvdp.log.process import describe_exception, silence_libraries, write_termination_message
+from nvdp.log.process import (
+    describe_exception,
+    open_standard_streams,
+    silence_libraries,
+    write_termination_message,
+)
 from nvdp.log.render import render_json, render_text
 from nvdp.log.repeats import Folded, Repeats
+from nvdp.log.sink import Sink
 from nvdp.model.reasons import Level, Reason
 
 __all__ = [
@@ -22,6 +30,7 @@ __all__ = [
     "StreamLog",
     "configure_log",
     "describe_exception",
+    "open_standard_streams",
     "silence_libraries",
     "write_termination_message",
 ]
@@ -33,7 +42,7 @@ _DEFECTS = frozenset({Reason.SERVICE_RESTARTED})  # their tracebacks are shown a
 
 
 class Log(Protocol):
-    """Writes one line for one thing that happened. Any thread; never raises, never blocks on anything but stderr."""
+    """Writes one line for one thing that happened. Any thread; never raises, blocks for half a second at most."""
 
     def __call__(self, reason: Reason, msg: str, /, *, level: Level | None = None, **fields: object) -> None:
         """``msg`` is the sentence; ``fields`` are the log's own (``resource device index pci xid … error trace``).
@@ -45,14 +54,17 @@ class Log(Protocol):
 
 
 class StreamLog:
-    """The log on a stream of text. A line that cannot be written is lost: the log is never why something fails."""
+    """The log on a stream of text. A line that cannot be written is lost: the log is never why something fails.
+
+    The next line that gets through tells, as ``linesLost``, how many did not.
+    """
 
     def __init__(
         self, *, render: Callable[..., str], level: Level, stream: TextIO, clock: Callable[[], float] = time.time
     ) -> None:
         self._render = render
         self._level = level
-        self._stream = stream
+        self._sink = Sink(stream)
         self._clock = clock
         self._repeats = Repeats()
         self._lock = threading.RLock()
@@ -85,15 +97,13 @@ class StreamLog:
             self._write(now, Level.WARNING, one.reason, one.describe(now), {**one.fields, "repeats": one.count})
 
     def _write(self, now: float, level: Level, reason: Reason, msg: str, fields: dict[str, object]) -> None:
+        if self._sink.lost:
+            fields = {**fields, "lines_lost": self._sink.lost}
         try:
             line = self._render(now, level, reason.word, msg, fields)
         except Exception as error:  # noqa: BLE001 - a value that breaks while it is looked at must not break its user
             line = self._render(now, level, reason.word, msg, {"error": f"fields lost: {type(error).__name__}"})
-        try:
-            self._stream.write(line + "\n")
-            self._stream.flush()
-        except (OSError, ValueError):
-            pass  # stderr is closed or full, and there is no other place to say so
+        self._sink.write(line)
 
 
 def configure_log(
@@ -105,8 +115,8 @@ def configure_log(
 ) -> StreamLog:
     """The process's log. ``level`` is debug, info, warning or error, ``clock`` gives seconds since the epoch.
 
-    Without ``format`` it is text on a terminal and JSON elsewhere; without ``stream`` it is stderr.
+    Without ``format`` it is text on a terminal and JSON elsewhere; without ``stream`` it is stderr, if there is one.
     """
-    target = sys.stderr if stream is None else stream
+    target = stream or sys.stderr or Path(os.devnull).open("w")  # noqa: SIM115 - it is for the life of the process
     chosen = format or ("text" if target.isatty() else "json")
     return StreamLog(render=_RENDER[chosen], level=_LEVELS[level], stream=target, clock=clock)

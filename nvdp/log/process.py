@@ -9,6 +9,7 @@ import warnings
 from pathlib import Path
 from typing import TypedDict
 
+_LAST_STANDARD = 2
 _TERMINATION_LIMIT_BYTES = 4096  # the kubelet reads no more of it
 
 
@@ -25,6 +26,16 @@ def silence_libraries() -> None:
     logging.getLogger().addHandler(logging.NullHandler())
     if not sys.warnoptions:
         warnings.simplefilter("ignore")
+
+
+def open_standard_streams() -> None:
+    """Give a process that was started without standard streams empty ones.
+
+    Else the next socket or pipe gets the number of one of them, and what a library prints ends up in there.
+    """
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _LAST_STANDARD:
+        os.set_inheritable(descriptor, True)  # noqa: FBT003 - the standard library's signature
+    os.close(descriptor)
 
 
 class Described(TypedDict):

@@ -1,0 +1,15 @@
+"""The node of the daemon's tests, for those who mean it harm."""
+
+from __future__ import annotations
+
+from tests.daemon.conftest import (  # noqa: F401 - pytest finds fixtures by their names here
+    config_map,
+    daemon,
+    kubelet,
+    machine,
+    root,
+    settings,
+    start,
+    unstarted_kubelet,
+    version,
+)
