@@ -29,6 +29,7 @@ from nvdp.services.events import (
     Event,
     GpusScanned,
     HeldRead,
+    OfferedRead,
     Ping,
     ResourceReport,
     ServiceCrashed,
@@ -109,6 +110,8 @@ class Supervisor:
                 changed = event.held.holdings != self._held.holdings
                 self._held = event.held
                 self._stale = self._stale or changed or self._waiting
+            case OfferedRead():
+                self._with.offers.reclaim(event.resources, requested_at=event.requested_at)
             case SocketDirectoryChanged():
                 self._take_directory(event)
             case ResourceReport():
@@ -154,6 +157,7 @@ class Supervisor:
         if self._with.offers.kubelet_changed(event.kubelet, at=event.at):
             self._with.holders.ask()
         self._with.offers.look()
+        self._with.standing.ask_soon()
 
     def _take_signal(self, number: int) -> None:
         if number in _STOP_SIGNALS:

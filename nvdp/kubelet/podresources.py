@@ -1,4 +1,4 @@
-"""Which container holds which device, as the kubelet's pod-resources socket says.
+"""What the kubelet's pod-resources socket says: which container holds which device, and what pods are offered.
 
 Source: the kubelet contract, B. There is no watch, so a reader polls. Kubelets before 1.34 may name pods that are over:
 then a device counts as held for longer than it is, which is the safe side, and nothing here tries to know better.
@@ -11,14 +11,18 @@ import threading
 import time
 from collections.abc import Hashable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
+from google.protobuf.message import Message
 
 from nvdp.errors import KubeletError
 from nvdp.kubelet.proto import podresources_v1_pb2 as podresources
-from nvdp.kubelet.protocol import LIST_POD_RESOURCES
+from nvdp.kubelet.protocol import GET_ALLOCATABLE_RESOURCES, LIST_POD_RESOURCES, Call
 from nvdp.model.held import Holding
+
+Q = TypeVar("Q", bound=Message)
+A = TypeVar("A", bound=Message)
 
 RECEIVE_LIMIT_BYTES = 16 * 1024 * 1024  # a reply lists every pod of the node, and grpc stops at 4 MiB
 _RATE_LIMIT_WORDS = "rate limit"  # the same status as for a reply that is too large: only the text differs
@@ -33,7 +37,11 @@ _Identity = tuple[int, int, int]
 
 
 class PodResourcesClient:
-    """Asks one kubelet. ``list`` from one thread at a time; ``close`` from any, and it ends a call under way."""
+    """Asks one kubelet, from one thread at a time; ``close`` is for any, and it ends a call under way.
+
+    Where the kubelet's rate limit is hit (it is shared by all readers of the node) a question is asked again, with
+    growing pauses, within its time. Questions raise KubeletError in one line.
+    """
 
     def __init__(self, socket: Path) -> None:
         self._socket = socket
@@ -44,19 +52,21 @@ class PodResourcesClient:
         self._answered_by: _Identity | None = None
 
     def list(self, timeout_s: float) -> tuple[Holding, ...]:
-        """All device IDs that containers hold, sorted, each once per container. Blocks for at most ``timeout_s``.
+        """All device IDs that containers hold, sorted, each once per container. Blocks for at most ``timeout_s``."""
+        return build_holdings(self._ask(LIST_POD_RESOURCES, podresources.ListPodResourcesRequest(), timeout_s))
 
-        Where the kubelet's rate limit is hit (it is shared by all readers of the node) the question is asked again,
-        with growing pauses, within that time. Raises KubeletError in one line.
-        """
+    def list_offered(self, timeout_s: float) -> frozenset[str]:
+        """The resources of which the kubelet has Healthy devices, taken or not. Blocks for at most ``timeout_s``."""
+        answer = self._ask(GET_ALLOCATABLE_RESOURCES, podresources.AllocatableResourcesRequest(), timeout_s)
+        return frozenset(devices.resource_name for devices in answer.devices)
+
+    def _ask(self, call: Call[Q, A], question: Q, timeout_s: float) -> A:
         deadline = time.monotonic() + timeout_s
         pause_s = _FIRST_PAUSE_S
         while True:
             left_s = deadline - time.monotonic()
             try:
-                answer = LIST_POD_RESOURCES.unary(self._connect())(
-                    podresources.ListPodResourcesRequest(), timeout=max(left_s, 0.0)
-                )
+                answer = call.unary(self._connect())(question, timeout=max(left_s, 0.0))
             except (grpc.RpcError, ValueError) as error:  # ValueError: the channel was closed meanwhile
                 if not _is_rate_limit(error) or left_s <= pause_s:
                     self._disconnect()
@@ -64,7 +74,7 @@ class PodResourcesClient:
             else:
                 # Looked at afterwards: if it was replaced meanwhile, the answer may be the new one's.
                 self._answered_by = self._find_identity()
-                return build_holdings(answer)
+                return answer
             self._closed.wait(pause_s)
             pause_s *= 2
 

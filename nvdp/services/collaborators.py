@@ -28,6 +28,12 @@ class Holders(Protocol):
         ...
 
 
+class Standing(Protocol):
+    """The service that asks what the kubelet offers of ours (services/standing.py)."""
+
+    def ask_soon(self) -> None: ...
+
+
 class Memory(Protocol):
     """What outlives the process (services/remembering.py): the names of the resources that were ever given out."""
 
@@ -56,6 +62,7 @@ class Collaborators(msgspec.Struct, frozen=True, kw_only=True):
     offers: Offers
     gpus: Gpus
     holders: Holders
+    standing: Standing
     memory: Memory
     observer: Observer
     log: Log

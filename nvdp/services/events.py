@@ -57,6 +57,13 @@ class HeldRead(msgspec.Struct, frozen=True, kw_only=True):
     held: Held
 
 
+class OfferedRead(msgspec.Struct, frozen=True, kw_only=True):
+    """The resources of which the kubelet has Healthy devices, by its own word."""
+
+    resources: frozenset[str]
+    requested_at: float
+
+
 class SocketDirectoryChanged(msgspec.Struct, frozen=True, kw_only=True):
     """Something in the device-plugin directory changed. ``kubelet`` is its socket's identity, None if there is none."""
 
@@ -103,6 +110,7 @@ Event: TypeAlias = (
     ConfigRead
     | GpusScanned
     | HeldRead
+    | OfferedRead
     | SocketDirectoryChanged
     | ResourceReport
     | AllocateAnswered

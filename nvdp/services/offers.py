@@ -20,6 +20,8 @@ from nvdp.planning.ledger import Given, begin_anew, give, note_taken, restore
 from nvdp.planning.reporting import Serving
 from nvdp.services.events import ResourceReport
 
+_SETTLED_S = 1.0  # from a list's leaving to the kubelet's having taken it in, generously
+
 
 class Actor(Protocol):
     """What others ask of a resource's actor (services/resource.py). Only ``join`` and ``probe`` block."""
@@ -32,6 +34,8 @@ class Actor(Protocol):
     def kubelet_changed(self, identity: SocketIdentity | None) -> None: ...
 
     def look(self) -> None: ...
+
+    def reclaim(self) -> None: ...
 
     def stop(self, reason: str) -> None: ...
 
@@ -88,6 +92,7 @@ class Offers:
         self._stopping: list[Actor] = []
         self._given: dict[str, Given] = {}
         self._kubelet: SocketIdentity | None = None
+        self._changed_at: dict[str, float] = {}
         self.serving: dict[str, Serving] = {}
 
     @property
@@ -134,6 +139,8 @@ class Offers:
             self._stopping = [actor for actor in self._stopping if not actor.join(0.0)]
         if report.stopped or report.resource not in self._actors:
             return  # of an actor that is no more, perhaps of a resource that is offered again since
+        if report.registered != self.serving[report.resource].registered:
+            self._changed_at[report.resource] = self._clock()
         self.serving[report.resource] = Serving(
             registered=report.registered,
             streams=report.streams,
@@ -177,6 +184,15 @@ class Offers:
         for resource, actor in self._actors.items():
             actor.feed.replace_held(counts.get(resource, {}))
 
+    def reclaim(self, offered: frozenset[str], *, requested_at: float) -> None:
+        """Register anew what the kubelet took from us, a while before it was asked, and does not offer."""
+        for resource, actor in self._actors.items():
+            serving, given = self.serving[resource], self._given[resource]
+            is_taken = serving.registered and serving.taken_version == given.version
+            is_settled = is_taken and self._changed_at[resource] + _SETTLED_S < requested_at
+            if is_settled and given.listed.healthy_count and resource not in offered:
+                actor.reclaim()
+
     def look(self) -> None:
         for actor in self._actors.values():
             actor.look()
@@ -192,7 +208,7 @@ class Offers:
 
     def _withdraw(self, resource: str) -> None:
         del self._given[resource]
-        for known in (self.serving, self._sent):
+        for known in (self.serving, self._sent, self._changed_at):
             known.pop(resource, None)
         self._returning.discard(resource)
         if (actor := self._actors.pop(resource, None)) is not None:
@@ -228,7 +244,7 @@ class Offers:
         actor.start()
 
     def _record(self, resource: str, listed: ResourceList, *, version: int) -> None:
-        now = self._clock()
+        now = self._changed_at[resource] = self._clock()
         given = give(self._given.get(resource), listed, version=version, now=now)
         if self.serving[resource].streams == 0:
             given = note_taken(given, version=version, now=now)

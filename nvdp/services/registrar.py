@@ -1,4 +1,4 @@
-"""How one resource comes to be registered and stays so: the rules (a) to (e) of design invariant 7.
+"""How one resource comes to be registered and stays so: the rules (a) to (e) of design invariant 7, and (f) below.
 
 No thread of its own: the actor calls it, from one thread, at commands and when ``due_at`` has come.
 """
@@ -85,6 +85,16 @@ class Registrar:
         if self._stream_due_at is not None and now >= self._stream_due_at:
             self._fail(f"the kubelet opened no ListAndWatch within {self._timings.no_stream_s:g}s", delay_s=0.0)
         if self._try_at is not None and now >= self._try_at:
+            self._advance()
+
+    def reclaim(self) -> None:
+        """Take back what the kubelet has from us and does not offer (f): as with a socket that is gone.
+
+        It happens when another plugin of the resource took our place and went: our stream is open and worth nothing.
+        """
+        if self._accepted and self._try_at is None and self._attempt is None:
+            self._log(Reason.STREAM_LOST, "the kubelet does not offer our devices any more; registering again")
+            self._refused = True
             self._advance()
 
     def stream_opened(self, stream: Stream) -> None:

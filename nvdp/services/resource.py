@@ -106,6 +106,10 @@ class ResourceActor:
         """Look at the kubelet's socket and at our own now, and do what they ask for."""
         self._inbox.put(self._registrar.look)
 
+    def reclaim(self) -> None:
+        """The kubelet does not offer what it took from us: register anew."""
+        self._inbox.put(self._registrar.reclaim)
+
     def probe(self, timeout_s: float) -> bool:
         """Whether our socket answers; true while there is none to ask, which a new container would not change."""
         server = self._registrar.server
