@@ -1,0 +1,139 @@
+"""The words of README.md and docs/: flags, variables, keys, files and links in them exist."""
+
+from __future__ import annotations
+
+import re
+
+import click
+import pytest
+import yaml
+
+from nvdp.__main__ import COMMANDS, cli
+from nvdp.config.keys import find_block, find_item, list_keys
+from nvdp.config.load import parse_config
+from nvdp.config.options import list_options
+from nvdp.config.schema import Document
+from nvdp.config.unbuilt import LATER, Outcome
+from nvdp.model.reasons import Reason
+from nvdp.nvml.simulated.nodefile import parse_node
+from tests.docs.pages import PAGES, ROOT, find_anchors, find_blocks, find_links, find_spans
+
+README = (ROOT / "README.md").read_text()
+OF_OTHERS = {
+    "--root-dir",  # the kubelet's
+    "--flag",  # in the explanation of how flags are written
+    "---",  # YAML's
+}
+VARIABLES_OF_OTHERS = {"NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES", "TMPDIR", "NO_COLOR"}
+KUBERNETES_KEYS = {"apiVersion", "components", "groups"}
+
+
+def list_flags():
+    found = {f"--{flag}" for option in list_options() for flag in option.key.setting.flags}
+    for name in COMMANDS:
+        command = cli.get_command(click.Context(cli), name)
+        commands = command.commands.values() if isinstance(command, click.Group) else [command]
+        found |= {flag for one in commands for parameter in one.params for flag in parameter.opts}
+    return found
+
+
+def list_paths(block=Document, before=""):
+    """All keys of the file by their dotted paths; entries of a list as ``resources[].name``."""
+    for key in list_keys(block):
+        path = f"{before}{key.name}"
+        yield path
+        inner = find_block(key.type)
+        if inner is not None:
+            yield from list_paths(inner, f"{path}{'[]' if find_item(key.type) is not None else ''}.")
+
+
+PATHS = set(list_paths())
+TOP_LEVEL = {path.partition(".")[0] for path in PATHS}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_flags_exist(page):
+    spans = [span for span in find_spans(page) if span.startswith("--")]
+    assert {re.split(r"[ =]", span)[0] for span in spans} - OF_OTHERS <= list_flags()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_variables_exist(page):
+    known = {name for option in list_options() for name in option.key.setting.environment}
+    spans = [span.partition("=")[0] for span in find_spans(page)]
+    named = {span for span in spans if re.fullmatch(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)+", span)}
+    assert named - VARIABLES_OF_OTHERS <= known
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_keys_of_the_file_exist(page):
+    spans = {re.sub(r"\[\d*\]", "[]", span).removesuffix("[]") for span in find_spans(page)}
+    dotted = {span for span in spans if re.fullmatch(r"\w+(\[\])?(\.\w+(\[\])?)+", span)}
+    assert {span for span in dotted if span.split(".")[0].removesuffix("[]") in TOP_LEVEL} <= PATHS
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    for link in find_links(page):
+        name, _, anchor = link.partition("#")
+        target = page.parent / name if name else page
+        assert target.exists(), link
+        assert not anchor or anchor in find_anchors(target), link
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_files_of_the_project_exist(page):
+    names = "|".join(path.name for path in ROOT.iterdir() if path.is_dir() and not path.name.startswith("."))
+    for span in find_spans(page):
+        if re.fullmatch(rf"({names})(/[\w.-]+)+", span) and not span.startswith("nvdp/device"):
+            assert (ROOT / span).exists(), span
+
+
+@pytest.mark.parametrize("block", [block for block in find_blocks() if block.language == "yaml"], ids=lambda b: b.page)
+def test_examples_in_yaml_are_valid(block):
+    content = yaml.safe_load(block.text)
+    if "gpus" in content:
+        parse_node(block.text, name=block.page)
+    elif not KUBERNETES_KEYS & content.keys():
+        parse_config(block.text, name=block.page)
+
+
+def test_the_readme_shares_a_gpu_in_six_lines():
+    (example,) = [block.text for block in find_blocks() if block.page == "README.md" and block.language == "yaml"]
+    (entry,) = parse_config(example, name="README").sharing.time_slicing.resources
+    assert (len(example.splitlines()), str(entry.name), entry.replicas) == (6, "nvidia.com/gpu", 4)
+
+
+def test_the_readme_names_all_that_is_withheld_because_it_is_not_built():
+    paragraph = next(part for part in README.split("\n\n") if part.startswith("**Not built yet**"))
+    spans = set(re.findall(r"`([^`]+)`", paragraph))
+    words = {
+        "flags.plugin.deviceListStrategy": "cdi-cri",
+        "resources.gpus": "resources",
+        "sharing.timeSlicing.requireDistinctGPUs": "requireDistinctGPUs",
+        "sharing.timeSlicing.resources[].devices": "devices",
+        "sharing.timeSlicing.resources[].rename": "rename",
+        "sharing.mps.resources[]": "sharing.mps",
+    }
+    beside = {"flags.deviceDiscoveryStrategy", "imex.required"}  # Tegra is another plugin's; IMEX is named in a word
+    withheld = {later.path for later in LATER if later.outcome is Outcome.WITHHOLD} - beside
+    assert {words.get(path, path) for path in withheld} <= spans
+    assert "IMEX" in paragraph
+
+
+def test_the_readme_greps_for_reasons_that_are_logged():
+    words = set(re.findall(r"grep (\w+)", README))
+    assert words
+    assert words <= {reason.word for reason in Reason}
+
+
+def test_the_first_screen_comes_in_the_order_in_which_people_ask():
+    headings = re.findall(r"^## (.+)$", README, re.MULTILINE)
+    assert headings[:6] == [
+        "Try it: no GPU, no cluster",
+        "On a cluster",
+        "Share a GPU",
+        "Coming from NVIDIA's plugin",
+        "What happens when …",
+        "What it is not",
+    ]
