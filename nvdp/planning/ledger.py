@@ -13,7 +13,7 @@ import msgspec
 from nvdp.model.held import Held, Holding
 from nvdp.model.listing import AllocateTrace, ListedDevice, ResourceList
 from nvdp.model.reasons import Cause
-from nvdp.model.replica import ReplicaId, parse_replica_id
+from nvdp.model.replica import parse_replica_id
 from nvdp.planning.assignment import Form
 
 OUR_DOMAIN = "nvidia.com/"
@@ -111,16 +111,15 @@ def our_holdings(held: Held, *, names: frozenset[str]) -> dict[str, dict[str, Ho
 
 def find_known(
     given: Mapping[str, Given], holders: Mapping[str, Mapping[str, Holding]]
-) -> dict[str, dict[Form, list[ReplicaId]]]:
-    """All IDs that the kubelet may know of each GPU, by form: those given out and those that pods hold."""
-    known: dict[str, dict[Form, dict[ReplicaId, None]]] = {}
+) -> dict[str, dict[Form, list[str]]]:
+    """All IDs that the kubelet may know of each GPU, by form: those given out, and then others that pods hold."""
+    known: dict[str, dict[Form, dict[str, None]]] = {}
 
     def note(resource: str, ids: Iterable[str]) -> None:
-        for text in ids:
-            replica = parse_replica_id(text)
-            if replica is not None:
-                form = Form(resource, replica.number is not None)
-                known.setdefault(replica.device, {}).setdefault(form, {})[replica] = None
+        for device_id in ids:
+            uuid = uuid_of_id(device_id)
+            forms = known.setdefault(uuid, {})
+            forms.setdefault(Form(resource, shared=device_id != uuid), {})[device_id] = None
 
     for resource, record in given.items():
         note(resource, (device.id for device in record.listed.devices))
@@ -139,7 +138,12 @@ def uuid_of_id(device_id: str) -> str:
     return device_id.partition("::")[0]
 
 
+def number_of_id(device_id: str) -> int:
+    """The replica number of an ID in our format; -1 for the device itself."""
+    number = device_id.partition("::")[2]
+    return int(number) if number else -1
+
+
 def order_of_id(device_id: str) -> tuple[str, int]:
     """The order of IDs in our format: by device, the device itself first, then its replicas by number."""
-    uuid, _, number = device_id.partition("::")
-    return uuid, int(number) if number else -1
+    return uuid_of_id(device_id), number_of_id(device_id)

@@ -19,7 +19,7 @@ from nvdp.model.replica import ReplicaId
 from nvdp.planning.assignment import Assignment, Form, assign, order_gpus
 from nvdp.planning.facts import build_facts
 from nvdp.planning.fitting import fit, withhold_excess
-from nvdp.planning.ledger import Given, find_known, find_leaving, order_of_id, our_holdings, uuid_of_id
+from nvdp.planning.ledger import Given, find_known, find_leaving, number_of_id, order_of_id, our_holdings, uuid_of_id
 from nvdp.planning.numbering import choose_numbers
 from nvdp.planning.withdrawal import Verdict, Waiting, is_unseen, may_change, may_leave
 from nvdp.planning.withholding import Withheld, withhold
@@ -176,7 +176,7 @@ class _Drafting:
             )
         self._planned[form.resource] = self._planned.get(form.resource, 0) + len(numbers)
 
-    def _judge(self, gpu: Gpu, form: Form, known: Mapping[Form, Sequence[ReplicaId]]) -> tuple[Cause | None, str]:
+    def _judge(self, gpu: Gpu, form: Form, known: Mapping[Form, Sequence[str]]) -> tuple[Cause | None, str]:
         foreign = [old for old in sorted(known) if old != form]
         cause, text = None, ""
         for old in foreign:
@@ -191,32 +191,26 @@ class _Drafting:
         ailment = self._inputs.ailments.get(gpu.uuid)
         return (ailment.cause, ailment.text) if ailment is not None else (cause, text)
 
-    def _may_change(self, old: Form, ids: Sequence[ReplicaId]) -> Verdict:
+    def _may_change(self, old: Form, ids: Sequence[str]) -> Verdict:
         given = self._inputs.given.get(old.resource)
-        texts = [str(replica) for replica in ids]
-        if given is None:  # held, but never given out by us: only the holder's end frees it
-            holder = next(filter(None, (self._waiting.find_holder(old.resource, text) for text in texts)), "")
-            return Verdict(allowed=not holder, holder=holder)
-        listed = {device.id for device in given.listed.devices} & set(texts)
-        for text in texts:
-            if text not in listed and (holder := self._waiting.find_holder(old.resource, text)):
+        listed = given.listed.by_id if given is not None else {}
+        for device_id in ids:  # what is held without being listed is free when its holder ends
+            if device_id not in listed and (holder := self._waiting.find_holder(old.resource, device_id)):
                 return Verdict(allowed=False, holder=holder)
-        return may_change(given, [text for text in texts if text in listed], self._waiting)
+        mine = [device_id for device_id in ids if device_id in listed]
+        return may_change(given, mine, self._waiting) if given is not None else Verdict(allowed=True)
 
-    def _numbers(self, ids: Sequence[ReplicaId], assignment: Assignment, form: Form) -> tuple[int, ...]:
+    def _numbers(self, ids: Sequence[str], assignment: Assignment, form: Form) -> tuple[int, ...]:
         """The replica numbers to offer. An Allocate that no answer about holders can show yet counts as a holder."""
         given = self._inputs.given.get(form.resource)
         holders = self._holders.get(form.resource, {})
         leaving = self._leaving.get(form.resource, frozenset())
         held, offered = [], []
-        for replica in ids:
-            if replica.number is None:
-                continue
-            device_id = str(replica)
+        for device_id in ids:
             if device_id in holders or (given is not None and is_unseen(given, device_id, self._waiting)):
-                held.append(replica.number)
+                held.append(number_of_id(device_id))
             elif device_id not in leaving:
-                offered.append(replica.number)
+                offered.append(number_of_id(device_id))
         return choose_numbers(assignment.replicas, held=held, offered=offered)
 
     def _keep_leaving(self) -> None:

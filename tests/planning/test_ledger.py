@@ -117,7 +117,7 @@ def test_known_are_the_ids_given_out_and_those_held_by_gpu_and_form():
     given = {GPU: given_out(listed(GPU, f"{A}::1", B), at=0.0)}
     held = our_holdings(answer(holding(f"{A}::0"), holding(A), holding(f"{A}::1")), names=frozenset())
     known = find_known(given, held)
-    assert {gpu: {form: [str(one) for one in ids] for form, ids in forms.items()} for gpu, forms in known.items()} == {
+    assert known == {
         A: {Form(GPU, shared=True): [f"{A}::1", f"{A}::0"], Form(GPU, shared=False): [A]},
         B: {Form(GPU, shared=False): [B]},
     }
