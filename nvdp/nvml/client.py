@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeGuard
 
 import msgspec
 
@@ -67,6 +67,11 @@ class Closed(msgspec.Struct, frozen=True):
 
 
 Outcome: TypeAlias = Answer | Hung | Died | Closed
+
+
+def is_gpus_fault(outcome: Outcome) -> TypeGuard[Hung | Died]:
+    """Whether one GPU is to blame, so that all is well without it."""
+    return (isinstance(outcome, Hung) and outcome.gpu is not None) or (isinstance(outcome, Died) and outcome.at_fault)
 
 
 class NvmlClient:

@@ -19,8 +19,8 @@ from nvdp.log import Log
 from nvdp.model.inventory import GpuRef
 from nvdp.model.reasons import Cause, Reason
 from nvdp.nvml.children import NvmlChildren
-from nvdp.nvml.client import Closed, Died, Hung, Outcome
-from nvdp.nvml.frames import Probed, Refused, Scanned
+from nvdp.nvml.client import Closed, Hung, Outcome, is_gpus_fault
+from nvdp.nvml.frames import Probed, Scanned
 from nvdp.planning.presence import (
     Presence,
     Silenced,
@@ -180,8 +180,7 @@ class GpuService:
 
     def _silence(self, outcome: Failure) -> bool:
         """Leave the GPU that is to blame out of the scans. False if there is none, or if leaving it out is no help."""
-        is_to_blame = isinstance(outcome, Hung) or (isinstance(outcome, Died) and outcome.at_fault)
-        if isinstance(outcome, Refused) or outcome.gpu is None or not is_to_blame:
+        if not is_gpus_fault(outcome) or outcome.gpu is None:
             return False
         ref = outcome.gpu
         if any(entry.ref == ref for entry in self._silenced.values()):

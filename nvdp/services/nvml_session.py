@@ -11,7 +11,7 @@ from nvdp.errors import HostError
 from nvdp.host.sysfs import Sysfs
 from nvdp.model.inventory import GpuRef, Inventory
 from nvdp.nvml.children import NvmlChildren
-from nvdp.nvml.client import NvmlClient, Outcome
+from nvdp.nvml.client import NvmlClient, Outcome, is_gpus_fault
 from nvdp.nvml.frames import Refused, Scan, Scanned
 from nvdp.nvml.kinds import NvmlErrorKind
 
@@ -73,7 +73,10 @@ class NvmlSession:
                 self.close()
                 self._child = candidate
                 return outcome
-            self._children.end(candidate)  # the old session still knows more than nothing
+            self._children.end(candidate)
+            if is_gpus_fault(outcome):
+                return outcome
+            # The old session still knows more than nothing.
         return self._ask(command, limit_s)
 
     def _ask(self, command: Scan, limit_s: float) -> Outcome:

@@ -162,3 +162,19 @@ def test_a_new_session_that_fails_leaves_the_old_one_in_place(bench, fake_driver
     bench.wait_scans(3)
     assert {post.driver.state for post in bench.posts} == {DriverState.READY}
     assert bench.reasons() == ["DriverReady"]
+
+
+def test_a_gpu_that_hangs_in_a_new_session_only_is_marked_while_the_old_session_serves_the_others(
+    bench, fake_driver
+) -> None:
+    fake_driver.install()
+    fake_driver.configure("cards 0 1", "sticky")
+    bench.service.start()
+    bench.wait_healthy(2)
+    fake_driver.configure("cards 0 1", "sticky", "hang nvmlDeviceGetName 1")
+    bench.service.look_now()
+    post = bench.wait(lambda post: bool(post.ailments))
+    assert {uuid: ailment.cause.value for uuid, ailment in post.ailments.items()} == {name(1): "CallTimeout"}
+    bench.wait_scans(2)
+    fake_driver.configure("cards 0 1", "sticky")
+    bench.wait_healthy(2)
