@@ -1,4 +1,4 @@
-"""Registers once, and never notices that the kubelet is another one."""
+"""Registers once, and takes the kubelet for the same one ever after."""
 
 from nvdp.app.daemon import Daemon
 from nvdp.services.resource import ResourceActor
@@ -6,14 +6,9 @@ from tests.simulate.broken import play
 
 
 class DeafActor(ResourceActor):
-    def kubelet_changed(self, identity):
-        pass
-
-    def look(self):
-        pass
-
-    def stream_ended(self, stream):
-        pass
+    def stream_opened(self, stream):
+        self._registrar._kubelet_socket = None
+        super().stream_opened(stream)
 
 
 class Broken(Daemon):
