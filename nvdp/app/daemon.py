@@ -1,6 +1,6 @@
 """The composition root of ``nvdp run``: builds every part, starts it, and leaves the main thread to the supervisor.
 
-The order is that of the clock: the NVML child is spawned first, and grpc is imported while it looks for GPUs.
+The order is that of the clock: the NVML child is spawned first, and grpc and YAML are imported while it looks for GPUs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from nvdp import __version__
 from nvdp.app.answers import Answers
 from nvdp.app.crashes import catch_thread_crashes, log_defects
 from nvdp.app.deadline import Deadline
-from nvdp.config.load import parse_config
+from nvdp.app.gpus import build_gpu_service, find_driver_root
 from nvdp.config.overrides import Overrides
 from nvdp.config.process import ProcessOptions
 from nvdp.config.schema import Config
@@ -28,10 +28,8 @@ from nvdp.config.unbuilt import find_unbuilt_options
 from nvdp.errors import ConfigError, HostError
 from nvdp.host.change import PathWatch
 from nvdp.host.container import WornContainer
-from nvdp.host.devnodes import choose_dev_view, find_control_nodes
 from nvdp.host.files import find_static_mount
 from nvdp.host.state import State, StateDirectory
-from nvdp.host.sysfs import Sysfs
 from nvdp.host.watch import Watcher
 from nvdp.http.server import HttpServer
 from nvdp.kubelet.checkpoint import load_checkpoint
@@ -48,14 +46,12 @@ from nvdp.metrics.recording import Metrics
 from nvdp.model.held import Held
 from nvdp.model.listing import ResourceList
 from nvdp.model.reasons import Level, Reason
-from nvdp.nvml.children import NvmlChildren
-from nvdp.services.configuration import ConfigurationFile
 from nvdp.services.events import Event, SignalReceived, SocketDirectoryChanged
-from nvdp.services.gpus import GpuService
 from nvdp.services.remembering import THREAD as REMEMBER
 from nvdp.services.remembering import Memory
 
 if TYPE_CHECKING:
+    from nvdp.services.configuration import ConfigurationFile
     from nvdp.services.resource import ResourceActor
 
 TERMINATION_LOG = Path("/dev/termination-log")
@@ -100,7 +96,6 @@ class Daemon:
         self._post = self._events.put
         self._metrics = Metrics()
         self._directory = options.kubelet_socket.parent
-        self._configuration = ConfigurationFile(options.config_file, overrides, self._post)
 
     def run(self) -> int:
         """Start everything and turn until told to stop; the exit code. HostError if the job cannot be done at all."""
@@ -109,7 +104,7 @@ class Daemon:
         log(Reason.STARTING, f"nvdp {__version__}  python {sys.version.split()[0]}")
         catch_thread_crashes(self._post)
         check_socket_directory(self._directory)
-        gpus = self._make_gpus()
+        gpus = build_gpu_service(options, self._overrides, post=self._post, log=log, observer=self._metrics)
         gpus.start()
 
         # grpc takes longer to import than everything else together; the child looks for GPUs meanwhile.
@@ -117,6 +112,7 @@ class Daemon:
         from nvdp.kubelet.server import choose_socket_path, remove_stale_sockets  # noqa: PLC0415 - see above
         from nvdp.services.adoption import Adoption  # noqa: PLC0415 - see above
         from nvdp.services.collaborators import Collaborators  # noqa: PLC0415 - see above
+        from nvdp.services.configuration import ConfigurationFile  # noqa: PLC0415 - brings YAML, see above
         from nvdp.services.held import HeldService  # noqa: PLC0415 - see above
         from nvdp.services.offers import Offers  # noqa: PLC0415 - see above
         from nvdp.services.standing import StandingService  # noqa: PLC0415 - see above
@@ -145,7 +141,8 @@ class Daemon:
             wall=time.time,
         )
         standing = StandingService(self._post, pod_resources=PodResourcesClient(options.pod_resources_socket))
-        watcher = Watcher(self._build_watches(), log=log)
+        configuration = ConfigurationFile(options.config_file, self._overrides, self._post)
+        watcher = Watcher(self._build_watches(configuration), log=log)
         answers = Answers(
             metrics=self._metrics,
             post=self._post,
@@ -154,7 +151,7 @@ class Daemon:
                 directory=self._directory,
                 dev=_DEV,
                 host_dev=_HOST_DEV,
-                follows_driver=self._driver_root() != "/",
+                follows_driver=Path(find_driver_root(self._overrides)).is_dir(),
                 get_driver=lambda: answers.status.driver,
                 clock=time.monotonic,
             ),
@@ -207,25 +204,6 @@ class Daemon:
             signal.signal(number, stop)
         signal.signal(signal.SIGHUP, look)
 
-    def _make_gpus(self) -> GpuService:
-        simulated = self._options.simulated_node
-        dev = choose_dev_view(_HOST_DEV, _DEV)
-        return GpuService(
-            NvmlChildren(driver_root=self._driver_root(), simulated=str(simulated or "")),
-            post=self._post,
-            log=self._log,
-            observer=self._metrics,
-            sysfs=None if simulated is not None else Sysfs(),
-            find_control_nodes=lambda: find_control_nodes(dev),
-        )
-
-    def _driver_root(self) -> str:
-        """Where this process sees the driver: the mounted driver root if there is one, else its own root."""
-        root = self._overrides.values.get(
-            "flags.plugin.containerDriverRoot", Config().flags.plugin.container_driver_root
-        )
-        return str(root) if Path(str(root)).is_dir() else "/"
-
     def _make_actor(self, listed: ResourceList) -> ResourceActor:
         from nvdp.services.resource import ResourceActor  # noqa: PLC0415 - brings grpc, see ``run``
 
@@ -243,6 +221,8 @@ class Daemon:
         """The configuration that was in force when the predecessor stopped, if it is still one."""
         if state.config is None:
             return None
+        from nvdp.config.load import parse_config  # noqa: PLC0415 - brings YAML, see ``run``
+
         try:
             return parse_config(state.config.text, name=state.config.source, overrides=self._overrides)
         except ConfigError as error:
@@ -250,7 +230,7 @@ class Daemon:
             self._log(Reason.STATE_DAMAGED, text, error=str(error))
             return None
 
-    def _build_watches(self) -> list[PathWatch[Any]]:
+    def _build_watches(self, configuration: ConfigurationFile) -> list[PathWatch[Any]]:
         """What is followed: the kubelet's directory, and the configuration if it is a file."""
         directory, socket = self._directory, self._options.kubelet_socket.name
 
@@ -264,11 +244,11 @@ class Daemon:
                 on_change=tell,
             )
         ]
-        configuration = self._configuration.build_watch()
-        if configuration is None:
-            self._configuration.read()
+        followed = configuration.build_watch()
+        if followed is None:
+            configuration.read()
             return watches
-        return [*watches, configuration]
+        return [*watches, followed]
 
     def _warn(self) -> None:
         """What is worth a warning once, at the start."""
