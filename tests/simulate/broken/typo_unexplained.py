@@ -17,9 +17,8 @@ class TaciturnFile(ConfigurationFile):
 
 
 class Broken(Daemon):
-    def __init__(self, options, overrides, log):
-        super().__init__(options, overrides, log)
-        self._configuration = TaciturnFile(options.config_file, overrides, self._post)
+    def _build_watches(self, configuration):
+        return super()._build_watches(TaciturnFile(self._options.config_file, self._overrides, self._post))
 
 
 if __name__ == "__main__":
