@@ -209,6 +209,22 @@ def test_the_own_socket_is_checked_before_each_attempt(node):
 
 @pytest.mark.requirement(51)
 @pytest.mark.invariant(7)
+def test_an_attempt_for_a_socket_that_is_gone_is_given_up_and_counts_as_nothing(node):
+    kubelet = node.kubelet()
+    kubelet.faults.register_delay_s = 60
+    actor, observed = node.actor()
+    kubelet.wait_until(lambda: kubelet.messages(GPU))
+    kubelet.faults.register_delay_s = 0
+    node.own_socket().unlink()
+    actor.look()
+    node.wait(streaming(observed))
+    assert len(kubelet.registrations) == 2
+    assert observed.results == ["success"]
+    assert observed.logged(Reason.REGISTRATION_FAILED) == []
+
+
+@pytest.mark.requirement(51)
+@pytest.mark.invariant(7)
 def test_a_newer_kubelet_cancels_the_attempt_with_the_older_one(node):
     kubelet = node.kubelet()
     kubelet.faults.register_delay_s = 60

@@ -82,9 +82,7 @@ def test_an_allocate_reaches_the_supervisor_and_the_counters(node):
     observed.notes.wait_for("AllocateAnswered")
     assert observed.notes.of("AllocateAnswered") == [(AllocateAnswered(resource=GPU),)]
     assert set(actor.feed.allocations()) == pod.ids(GPU)
-    assert [(resource, method, code) for resource, method, code, _ in observed.notes.of("rpc")].count(
-        (GPU, "Allocate", "OK")
-    ) == 1
+    node.wait(lambda: [call[:3] for call in observed.notes.of("rpc")].count((GPU, "Allocate", "OK")) == 1)
 
 
 def test_a_refused_allocate_is_counted_and_its_text_reaches_the_pod(node):
