@@ -176,8 +176,11 @@ class Adoption:
         """
         if self._last_good is not None and candidate.hash == self._last_good.hash:
             return True
-        pins = resolve_pins(candidate, inventory.gpus, ailments, self._memory.pins)
-        unfit = find_unfit(candidate, inventory, pins)
+        try:
+            pins = resolve_pins(candidate, inventory.gpus, ailments, self._memory.pins)
+            unfit = find_unfit(candidate, inventory, pins)
+        except Exception as error:  # noqa: BLE001 - a defect that a file brings to light must not take away the one before
+            unfit = f"judging it failed: {type(error).__name__}: {error}"
         if unfit is not None:
             self._refuse((f"{candidate.name}: {unfit}",), missing=False)
         return unfit is None
