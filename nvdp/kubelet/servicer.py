@@ -36,7 +36,10 @@ Q = TypeVar("Q", bound=Message)
 A = TypeVar("A", bound=Message)
 
 # By AllocationError.reason; what is not named is the request's own fault.
-_CODES = {"unhealthy": grpc.StatusCode.FAILED_PRECONDITION}
+_CODES = {
+    "unknown_device": grpc.StatusCode.NOT_FOUND,
+    "unhealthy": grpc.StatusCode.FAILED_PRECONDITION,
+}
 _MAX_NAMED = 8  # IDs in a line for people; the field has them all
 
 

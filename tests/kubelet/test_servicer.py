@@ -88,8 +88,8 @@ def test_mounts_and_device_nodes_reach_the_kubelet(served):
 @pytest.mark.parametrize(
     ("ids", "code", "reason", "text"),
     [
-        (["GPU-nobody"], grpc.StatusCode.INVALID_ARGUMENT, "unknown_device", "GPU-nobody"),
-        ([], grpc.StatusCode.INVALID_ARGUMENT, "unknown_device", "no device"),
+        (["GPU-nobody"], grpc.StatusCode.NOT_FOUND, "unknown_device", "GPU-nobody"),
+        ([], grpc.StatusCode.NOT_FOUND, "unknown_device", "no device"),
         ([replica(0, 1)], grpc.StatusCode.FAILED_PRECONDITION, "unhealthy", "nvmlDeviceGetUUID failed"),
         ([replica(0, 0), replica(1, 0)], grpc.StatusCode.INVALID_ARGUMENT, "too_many", "sharing.key"),
     ],
@@ -174,7 +174,7 @@ def test_a_request_above_grpcs_usual_limit_is_read(served):
     plugin = served(build_list())
     ids = [f"GPU-{number:060}" for number in range(80_000)]
     error = refusal(lambda: plugin.client.allocate(ids))
-    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert error.code() is grpc.StatusCode.NOT_FOUND
     assert len(error.details()) < 1000
 
 
