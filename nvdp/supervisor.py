@@ -202,6 +202,7 @@ class Supervisor:
             rescan_interval_s=config.devices.rescan_interval.seconds,
             remove_after_s=config.devices.remove_after.seconds,
             call_timeout_s=config.health.call_timeout.seconds,
+            driver_root=config.flags.plugin.container_driver_root,
         )
 
     def _plan_all(self, scan: GpusScanned) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Final
 
 from nvdp.config.overrides import Overrides
@@ -26,7 +25,7 @@ def build_gpu_service(
     simulated = options.simulated_node
     dev = choose_dev_view()
     return GpuService(
-        NvmlChildren(driver_root=choose_driver_root(overrides), simulated=str(simulated or "")),
+        NvmlChildren(driver_root=find_driver_root(overrides), simulated=str(simulated or "")),
         post=post,
         log=log,
         observer=observer,
@@ -35,7 +34,6 @@ def build_gpu_service(
     )
 
 
-def choose_driver_root(overrides: Overrides) -> str:
-    """Where this process sees the driver: the mounted driver root if there is one, else its own root."""
-    root = str(overrides.values.get(_DRIVER_ROOT_KEY, Config().flags.plugin.container_driver_root))
-    return root if Path(root).is_dir() else "/"
+def find_driver_root(overrides: Overrides) -> str:
+    """Where this process sees the driver if one is mounted, as far as flags and environment say; a file may differ."""
+    return str(overrides.values.get(_DRIVER_ROOT_KEY, Config().flags.plugin.container_driver_root))

@@ -35,7 +35,8 @@ class NvmlChildren:
         kill: Callable[[subprocess.Popen[bytes]], None] = subprocess.Popen.kill,
         kill_wait_s: float = _KILL_WAIT_S,
     ) -> None:
-        self._source = ["--simulated", simulated] if simulated else ["--driver-root", driver_root]
+        self._driver_root = driver_root
+        self._simulated = simulated
         # A simulated machine reports mistakes in an edited node file there; a driver's library may write anything.
         self._stderr_shown = bool(simulated)
         self._kill = kill
@@ -44,6 +45,17 @@ class NvmlChildren:
         self._alive: set[NvmlClient] = set()
         self._abandoned: list[NvmlClient] = []
         self._closing = False
+
+    def use_driver_root(self, driver_root: str) -> bool:
+        """Start the next children with this driver root; whether it is another one."""
+        before, self._driver_root = self._driver_root, driver_root
+        return before != driver_root
+
+    def _choose_source(self) -> list[str]:
+        if self._simulated:
+            return ["--simulated", self._simulated]
+        # Where no driver root is mounted the driver's files are among our own.
+        return ["--driver-root", self._driver_root if Path(self._driver_root).is_dir() else "/"]
 
     def spawn(self) -> NvmlClient:
         """A new child; NVML is loaded and initialised by its first command. Raises HostError if there can be none.
@@ -94,7 +106,16 @@ class NvmlChildren:
         stderr, stderr_theirs = (None, None) if self._stderr_shown else _open_pipe()
         try:
             process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
-                [sys.executable, "-P", "-S", "-m", "nvdp.nvml.child", "--fd", str(theirs.fileno()), *self._source],
+                [
+                    sys.executable,
+                    "-P",
+                    "-S",
+                    "-m",
+                    "nvdp.nvml.child",
+                    "--fd",
+                    str(theirs.fileno()),
+                    *self._choose_source(),
+                ],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,

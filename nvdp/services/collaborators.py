@@ -16,7 +16,9 @@ from nvdp.services.offers import Offers
 class Gpus(Protocol):
     """The service that knows the GPUs (services/gpus.py)."""
 
-    def configure(self, *, rescan_interval_s: float, remove_after_s: float, call_timeout_s: float) -> None: ...
+    def configure(
+        self, *, rescan_interval_s: float, remove_after_s: float, call_timeout_s: float, driver_root: str
+    ) -> None: ...
 
 
 class Holders(Protocol):

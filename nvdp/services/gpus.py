@@ -103,12 +103,18 @@ class GpuService:
             self._thread = threading.Thread(target=self._run, name="gpus", daemon=True)
             self._thread.start()
 
-    def configure(self, *, rescan_interval_s: float, remove_after_s: float, call_timeout_s: float) -> None:
-        """New intervals and limits, in seconds, from the next wait or scan on."""
+    def configure(
+        self, *, rescan_interval_s: float, remove_after_s: float, call_timeout_s: float, driver_root: str | None = None
+    ) -> None:
+        """New intervals and limits, in seconds, from the next wait or scan on.
+
+        Another ``driver_root``, the driver's files as this process sees them, is looked into at once.
+        """
         self._settings = _Settings(
             rescan_interval_s=rescan_interval_s, remove_after_s=remove_after_s, call_timeout_s=call_timeout_s
         )
-        self._inbox.put(_Wake())
+        moved = driver_root is not None and self._children.use_driver_root(driver_root)
+        self._inbox.put(_Wake(at_everything=moved))
 
     def look_now(self) -> None:
         """Scan at once, in a new session, which also sees what was plugged in since."""

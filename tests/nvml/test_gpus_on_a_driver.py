@@ -79,6 +79,25 @@ def test_the_library_may_come_late_be_broken_and_be_replaced(bench, fake_driver)
     assert bench.reasons() == ["DriverMissing", "DriverMissing", "DriverReady"]
 
 
+def test_a_driver_root_that_the_file_names_is_looked_into_at_once(fake_driver, sys_tree, tmp_path) -> None:
+    fake_driver.install()
+    bench = Bench(CountedChildren(driver_root=str(tmp_path)), sysfs=Sysfs(sys_tree.root))
+    settings = {"rescan_interval_s": 60.0, "remove_after_s": 300.0, "call_timeout_s": 5.0}
+    try:
+        bench.service.configure(**settings)
+        bench.service.start()
+        bench.wait(lambda post: post.driver.state is DriverState.MISSING)
+        bench.service.configure(**settings, driver_root=str(fake_driver.root))
+        bench.wait_healthy(4)
+        spawned = len(bench.children.spawned)
+        bench.service.configure(**settings, driver_root=str(fake_driver.root))
+        bench.service.look_now()
+        bench.wait_scans(1)
+        assert len(bench.children.spawned) == spawned + 1  # for the look alone: the root is the same
+    finally:
+        bench.service.stop()
+
+
 @pytest.mark.parametrize("rule", ["fail nvmlInit 9", "abort nvmlInit"])
 def test_an_init_that_fails_or_crashes_is_tried_again_until_it_works(bench, fake_driver, rule) -> None:
     fake_driver.install()
