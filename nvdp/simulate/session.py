@@ -18,7 +18,7 @@ import msgspec
 from nvdp.errors import HostError
 from nvdp.simulate.edits import TOUR_CONFIG, parse_shared
 from nvdp.simulate.narration import Narrator, build_report
-from nvdp.simulate.process import OWN_COMMAND
+from nvdp.simulate.process import OWN_COMMAND, compile_package
 from nvdp.simulate.scene import Scene
 from nvdp.simulate.serve import serve
 from nvdp.simulate.stage import Stage
@@ -47,6 +47,7 @@ def run_tour(setting: Setting, *, only: str | None, pace_s: float, slack: float,
     """
     text = _load(setting.config_file) if setting.config_file is not None else TOUR_CONFIG
     shared = parse_shared(text, name=str(setting.config_file or "the tour's configuration"))
+    compile_package()
     with setting.build_stage() as stage, _ending_in_order():
         scene = Scene(stage, shared)
         check_fits(scene)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 import pytest
 
+import nvdp
 from nvdp.simulate.configmap import ConfigMapDirectory
 from nvdp.simulate.process import DaemonProcess, find_free_port
 
@@ -70,3 +72,14 @@ def test_a_port_where_nobody_answers_is_no_answer(directory):
     daemon.wait_exit(10)
     assert daemon.find_answer("/readyz") is None
     assert daemon.find_metric("nvdp_config_valid") is None
+
+
+def test_a_fresh_checkout_is_compiled_before_its_daemon_is_timed(directory):
+    package = directory / "nvdp"
+    shutil.copytree(Path(nvdp.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    compile_it = "from nvdp.simulate.process import compile_package; compile_package()"
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    subprocess.run([sys.executable, "-c", compile_it], cwd=directory, env=environment, check=True)
+    sources = {path.relative_to(package) for path in package.rglob("*.py")}
+    compiled = {path.relative_to(package) for path in package.rglob("*.pyc")}
+    assert {path.parent.parent / f"{path.name.split('.')[0]}.py" for path in compiled} == sources
