@@ -64,5 +64,8 @@ class ConfigurationFile:
             self._post(ConfigRead(source=source, problems=(str(error),), at=at))
         except ConfigError as error:
             self._post(ConfigRead(source=source, problems=tuple(str(problem) for problem in error.problems), at=at))
+        except Exception as error:  # noqa: BLE001 - a defect that a file brings to light is that file's refusal
+            problem = f"{source}: reading it failed, which is a defect of nvdp: {type(error).__name__}: {error}"
+            self._post(ConfigRead(source=source, problems=(problem,), at=at))
         else:
             self._post(ConfigRead(source=source, config=config, text=text, at=at))

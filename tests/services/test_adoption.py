@@ -1,0 +1,305 @@
+"""Which configuration is in force: the newest valid one that the node can take, else the one before."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from nvdp.host.state import AppliedConfig
+from nvdp.model.reasons import Cause, Level, Reason
+from nvdp.services.adoption import Adoption
+from nvdp.services.events import ConfigRead
+from tests.planning.values import ailment, gpu, inventory, parse, sliced, uuid
+from tests.virtual_node import Clock, Recorder
+
+pytestmark = pytest.mark.invariant(9)
+
+NODE = inventory(gpu(0), gpu(1))
+FIRST, SECOND, LARGE = sliced(2), sliced(3), sliced(70_000)
+BROKEN = "test.yaml:1:1: broken"
+
+
+class Scene:
+    """An adoption, and what it remembered, told and counted."""
+
+    def __init__(self, last_good=None, pins=None):
+        self.now = 50.0
+        self.record = Recorder(Clock())
+        self.record.pins = pins or {}
+        self.adoption = Adoption(
+            last_good=last_good,
+            memory=self.record,
+            log=self.record,
+            count_edit=lambda result: self.record.counted.append(("edit", result)),
+            wall=lambda: self.now,
+        )
+
+    def read(self, config, text=b"text"):
+        return self.adoption.take(ConfigRead(source="test.yaml", config=config, text=text, at=0.0))
+
+    def refuse(self, *problems, missing=False):
+        return self.adoption.take(ConfigRead(source="test.yaml", problems=problems, missing=missing, at=0.0))
+
+    def judge(self, node=NODE, ailments=None):
+        return self.adoption.judge(node, ailments or {})
+
+    def adopt(self, config):
+        self.read(config)
+        applied = self.judge()
+        self.adoption.confirm(applied, "changes")
+        return applied
+
+    @property
+    def status(self):
+        return self.adoption.status
+
+
+def test_before_anything_was_read_nothing_is_in_force_and_nothing_is_wrong():
+    scene = Scene()
+    assert scene.judge() is None
+    assert (scene.adoption.config, scene.adoption.expected) == (None, None)
+    assert (scene.status.valid, scene.status.hash, scene.status.refused) == (False, "", None)
+
+
+def test_a_valid_configuration_comes_into_force_when_judged_and_is_remembered_when_confirmed():
+    scene = Scene()
+    assert scene.read(FIRST, b"first")
+    assert scene.adoption.config is None
+    assert scene.judge() is FIRST
+    assert scene.adoption.config is FIRST
+    assert scene.record.config is None
+    scene.adoption.confirm(FIRST, "nvidia.com/gpu: 0 → 4")
+    assert scene.record.config == AppliedConfig(text="first", source="test.yaml", hash=FIRST.hash)
+    assert scene.record.edits() == ["applied"]
+    assert scene.record.texts(Reason.CONFIG_APPLIED) == [f"test.yaml {FIRST.hash}  nvidia.com/gpu: 0 → 4"]
+    assert (scene.status.valid, scene.status.hash, scene.status.applied_at) == (True, FIRST.hash, 50.0)
+    assert scene.judge() is None
+
+
+def test_the_newest_of_several_edits_counts():
+    scene = Scene()
+    scene.read(FIRST)
+    scene.read(SECOND, b"second")
+    assert scene.judge() is SECOND
+    scene.adoption.confirm(SECOND, "")
+    assert scene.record.config.text == "second"
+
+
+def test_an_edit_that_is_taken_back_before_it_was_judged_is_no_edit():
+    scene = Scene()
+    scene.adopt(FIRST)
+    scene.read(SECOND)
+    assert not scene.read(FIRST)
+    assert scene.judge() is None
+    assert scene.record.edits() == ["applied", "unchanged"]
+
+
+def test_the_same_content_again_changes_nothing():
+    scene = Scene()
+    scene.adopt(FIRST)
+    told = list(scene.record.told)
+    assert not scene.read(msgspec.structs.replace(FIRST))
+    assert scene.record.told == told
+    assert scene.record.edits() == ["applied", "unchanged"]
+
+
+def test_a_refused_edit_changes_nothing_and_tells_all_its_problems_once():
+    scene = Scene()
+    scene.adopt(FIRST)
+    for _ in range(2):
+        assert not scene.refuse(BROKEN, "test.yaml:2:1: also", "test.yaml:3:1: too")
+    assert scene.adoption.config is FIRST
+    assert scene.record.texts(Reason.CONFIG_REFUSED) == [
+        f"{BROKEN}  (3 errors; keeping {FIRST.hash})",
+        "test.yaml:2:1: also",
+        "test.yaml:3:1: too",
+    ]
+    assert (scene.status.valid, scene.status.refused, scene.status.hash) == (False, BROKEN, FIRST.hash)
+    assert scene.record.edits() == ["applied", "refused", "refused"]
+
+
+def test_a_file_that_is_valid_again_is_told_so_and_the_same_mistake_is_told_again_later():
+    scene = Scene()
+    scene.adopt(FIRST)
+    scene.refuse(BROKEN)
+    scene.read(FIRST)
+    assert (scene.status.valid, scene.status.refused) == (True, None)
+    assert scene.record.texts(Reason.CONFIG_APPLIED)[-1] == f"test.yaml {FIRST.hash}  valid again, nothing changed"
+    scene.refuse(BROKEN)
+    assert len(scene.record.texts(Reason.CONFIG_REFUSED)) == 2
+
+
+def test_a_missing_file_is_told_once_each_time_that_it_goes():
+    scene = Scene()
+    for _ in range(2):
+        scene.refuse("test.yaml: no such file", missing=True)
+    assert scene.record.texts(Reason.CONFIG_MISSING) == ["test.yaml: no such file  (nothing in force before)"]
+    assert (scene.status.missing, scene.status.refused) == (True, "test.yaml: no such file")
+    scene.adopt(FIRST)
+    assert not scene.status.missing
+    scene.refuse("test.yaml: no such file", missing=True)
+    assert scene.record.texts(Reason.CONFIG_MISSING)[1:] == [f"test.yaml: no such file  (keeping {FIRST.hash})"]
+    scene.refuse(BROKEN)
+    assert not scene.status.missing
+
+
+# before there are GPUs
+
+
+def test_while_there_is_no_driver_the_valid_file_is_what_will_be_in_force():
+    scene = Scene()
+    scene.read(FIRST)
+    assert scene.adoption.expected is FIRST
+    assert (scene.status.valid, scene.status.hash, scene.status.applied_at) == (True, FIRST.hash, None)
+
+
+def test_a_broken_edit_does_not_take_away_a_valid_file_that_waits_for_the_driver():
+    scene = Scene(last_good=SECOND)
+    scene.read(FIRST, b"first")
+    scene.refuse(BROKEN)
+    assert scene.record.texts(Reason.CONFIG_REFUSED) == [f"{BROKEN}  (1 error; keeping {FIRST.hash})"]
+    assert (scene.status.valid, scene.status.refused, scene.status.hash) == (False, BROKEN, FIRST.hash)
+    assert scene.judge() is FIRST
+    assert scene.status.refused == BROKEN
+    scene.adoption.confirm(FIRST, "")
+    assert scene.record.config.text == "first"
+
+
+# the last good one
+
+
+def test_the_last_good_configuration_is_in_force_while_the_file_is_broken():
+    scene = Scene(last_good=FIRST)
+    assert scene.judge() is None  # nothing was read yet
+    scene.refuse(BROKEN)
+    assert scene.adoption.expected is FIRST
+    assert scene.judge() is FIRST
+    scene.adoption.confirm(FIRST, "")
+    assert scene.record.config is None  # it is remembered already
+    assert scene.record.edits() == ["refused"]
+    assert (scene.status.valid, scene.status.refused, scene.status.hash) == (False, BROKEN, FIRST.hash)
+    assert scene.judge() is None
+
+
+def test_a_valid_file_at_the_start_wins_over_the_last_good_one():
+    scene = Scene(last_good=FIRST)
+    assert scene.adopt(SECOND) is SECOND
+
+
+def test_a_file_that_this_node_cannot_take_gives_way_to_the_last_good_one():
+    scene = Scene(last_good=FIRST)
+    scene.read(LARGE)
+    assert scene.judge() is FIRST
+    assert "at most 17091 replicas here" in scene.status.refused
+
+
+@pytest.mark.invariant(8)
+@pytest.mark.parametrize("readable", [True, False])
+def test_what_was_in_force_before_a_restart_is_not_refused_for_a_gpu_that_came_since(readable):
+    scene = Scene(last_good=LARGE)
+    if readable:
+        scene.read(LARGE)
+    else:
+        scene.refuse(BROKEN)
+    assert scene.judge() is LARGE
+
+
+# the hardware
+
+
+@pytest.mark.invariant(8)
+def test_an_edit_that_this_node_cannot_take_is_refused_and_the_one_before_stays():
+    scene = Scene()
+    scene.adopt(FIRST)
+    scene.read(LARGE)
+    assert scene.judge() is None
+    assert scene.adoption.config is FIRST
+    assert scene.status.refused.startswith("test.yaml: sharing.timeSlicing.resources[0].replicas: 2 × 70000 devices")
+    assert scene.record.edits() == ["applied", "refused"]
+    assert scene.record.config.hash == FIRST.hash
+
+
+def test_a_configuration_that_judging_fails_on_is_refused():
+    scene = Scene()
+    scene.adopt(FIRST)
+    scene.read(msgspec.structs.replace(FIRST, sharing=None, hash="sha256:defect"))
+    assert scene.judge() is None
+    assert scene.adoption.config is FIRST
+    assert "judging it failed: AttributeError: " in scene.status.refused
+
+
+def test_a_configuration_that_could_not_be_planned_with_is_taken_back():
+    scene = Scene()
+    scene.adopt(FIRST)
+    scene.now = 60.0
+    scene.read(SECOND)
+    assert scene.judge() is SECOND
+    scene.adoption.reject("planning failed: x")
+    assert scene.adoption.config is FIRST
+    assert (scene.status.refused, scene.status.applied_at) == ("test.yaml: planning failed: x", 50.0)
+    assert scene.record.config.hash == FIRST.hash
+    assert scene.record.edits() == ["applied", "refused"]
+    assert scene.adopt(sliced(4)).hash == sliced(4).hash
+
+
+# references
+
+
+@pytest.mark.invariant(10)
+def test_references_are_pinned_when_a_configuration_is_applied_by_what_was_remembered():
+    scene = Scene(pins={"devices.exclude=0": uuid(1), "devices.cordon=7": uuid(0)})
+    config = parse("devices: {exclude: [0], cordon: [1]}")
+    scene.adopt(config)
+    pins = {"devices.exclude=0": uuid(1), "devices.cordon=1": uuid(1)}
+    assert scene.adoption.pins == pins
+    assert scene.record.pins == pins
+
+
+@pytest.mark.invariant(10)
+def test_pins_of_the_last_good_configuration_are_remembered_too():
+    scene = Scene(last_good=parse("devices: {exclude: [1]}"))
+    scene.refuse(BROKEN)
+    scene.judge()
+    assert scene.record.pins == {"devices.exclude=1": uuid(1)}
+
+
+@pytest.mark.invariant(10)
+def test_a_vanished_gpu_lends_its_index_to_no_pin():
+    scene = Scene()
+    scene.read(parse("devices: {exclude: [1]}"))
+    scene.judge(inventory(gpu(1), gpu(2, index=1)), {uuid(1): ailment(Cause.VANISHED)})
+    assert scene.adoption.pins == {"devices.exclude=1": uuid(2)}
+
+
+def test_a_reference_that_names_nothing_is_told_once_and_again_when_it_does_so_again():
+    scene = Scene()
+    scene.adopt(parse(f"devices: {{exclude: [{uuid(1)}]}}"))
+    both, one = [gpu(0), gpu(1)], [gpu(0)]
+    for gpus in (both, one, one, both, one):
+        scene.adoption.follow(gpus, {})
+    assert (
+        scene.record.texts(Reason.CONFIG_REFERENCE_UNMATCHED)
+        == [f"devices.exclude[0]: {uuid(1)} is not on this node (fine if other nodes share this file)"] * 2
+    )
+    assert scene.adoption.unmatched == (f"devices.exclude[0]: {uuid(1)}",)
+
+
+def test_without_a_configuration_there_is_nothing_to_follow():
+    scene = Scene()
+    scene.adoption.follow([gpu(0)], {})
+    assert scene.adoption.unmatched == ()
+
+
+# what is told of a configuration
+
+
+def test_warnings_and_keys_that_are_not_built_are_told_when_it_is_applied():
+    scene = Scene()
+    scene.adopt(parse("health: {ignoredXIDs: [48], fatalXIDs: [48]}"))
+    warnings = [text for text in scene.record.texts(Reason.CONFIG_APPLIED) if "warning: " in text]
+    assert warnings == ["test.yaml:1:41: warning: health.fatalXIDs[0]: 48 is also in ignoredXIDs (line 1); fatal wins"]
+    assert scene.record.levels[1] is Level.WARNING
+    assert scene.record.texts(Reason.FEATURE_NOT_BUILT) == [
+        "health.ignoredXIDs: not built yet (these XIDs would not make a device Unhealthy)",
+        "health.fatalXIDs: not built yet (these XIDs would make a device Unhealthy)",
+    ]

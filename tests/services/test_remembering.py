@@ -1,0 +1,142 @@
+"""What outlives the process is saved by a thread of its own, the newest state only, and again after a failure."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from nvdp.errors import HostError
+from nvdp.host.state import AppliedConfig, State
+from nvdp.services.remembering import Memory
+
+pytestmark = pytest.mark.invariant(9)
+
+CONFIG = AppliedConfig(text="version: v1\n", source="/config/x", hash="sha256:0")
+
+
+class Disk:
+    """Where states are saved: it can be slow, and it can be full."""
+
+    def __init__(self):
+        self.saved = []
+        self.tries = 0
+        self.full = False
+        self.open = threading.Event()
+        self.open.set()
+        self.entered = threading.Event()
+
+    def save(self, state):
+        self.entered.set()
+        self.tries += 1
+        self.open.wait(5)
+        if self.full:
+            raise HostError("/state/state.json: cannot be written: No space left on device")
+        self.saved.append(state)
+
+
+@pytest.fixture
+def disk():
+    return Disk()
+
+
+@pytest.fixture
+def told():
+    return []
+
+
+@pytest.fixture
+def memory(disk, told):
+    memory = Memory(
+        State(resources=("nvidia.com/gpu",), pins={"devices.exclude=0": "GPU-a"}),
+        disk.save,
+        log=lambda reason, text, **_: told.append((reason.word, text)),
+        retry_s=0.05,
+    )
+    memory.start()
+    yield memory
+    disk.full = False
+    disk.open.set()
+    memory.remember_names(["last"])
+    assert memory.flush(5)  # its thread is at rest
+
+
+def test_what_was_found_is_known_and_not_saved_again(memory, disk):
+    assert memory.names == {"nvidia.com/gpu"}
+    assert memory.pins == {"devices.exclude=0": "GPU-a"}
+    assert memory.flush(1.0)
+    assert disk.tries == 0
+
+
+def test_each_change_is_saved_with_all_that_was_known_before(memory, disk):
+    memory.remember_config(CONFIG, {"devices.exclude=1": "GPU-b"})
+    assert memory.flush(1.0)
+    memory.remember_names(["nvidia.com/gpu.shared"])
+    assert memory.flush(1.0)
+    memory.remember_pins({})
+    assert memory.flush(1.0)
+    names = ("nvidia.com/gpu", "nvidia.com/gpu.shared")
+    assert disk.saved == [
+        State(config=CONFIG, pins={"devices.exclude=1": "GPU-b"}, resources=("nvidia.com/gpu",)),
+        State(config=CONFIG, pins={"devices.exclude=1": "GPU-b"}, resources=names),
+        State(config=CONFIG, pins={}, resources=names),
+    ]
+
+
+def test_what_is_known_already_is_not_saved_again(memory, disk):
+    memory.remember_names(["nvidia.com/gpu"])
+    memory.remember_pins({"devices.exclude=0": "GPU-a"})
+    assert memory.flush(1.0)
+    assert disk.tries == 0
+
+
+def test_while_the_disk_is_slow_nobody_waits_and_only_the_newest_state_is_saved(memory, disk):
+    disk.open.clear()
+    memory.remember_names(["a"])
+    assert disk.entered.wait(5)
+    for name in "bcd":
+        memory.remember_names([name])
+    assert memory.names == {"nvidia.com/gpu", "a", "b", "c", "d"}
+    assert not memory.flush(0.01)
+    disk.open.set()
+    assert memory.flush(5)
+    assert [len(state.resources) for state in disk.saved] == [2, 5]
+
+
+def test_a_full_disk_is_told_once_and_tried_again_until_it_takes_the_newest_state(memory, disk, told):
+    disk.full = True
+    memory.remember_names(["a"])
+    deadline = time.monotonic() + 5
+    while disk.tries < 3 and time.monotonic() < deadline:
+        disk.entered.clear()
+        disk.entered.wait(1)
+    memory.remember_names(["b"])
+    assert not memory.flush(1.0)
+    disk.full = False
+    while not disk.saved and time.monotonic() < deadline:
+        disk.entered.clear()
+        disk.entered.wait(1)
+    assert memory.flush(1.0)
+    assert disk.saved[-1].resources == ("a", "b", "nvidia.com/gpu")
+    assert told == [
+        (
+            "StateDamaged",
+            (
+                "/state/state.json: cannot be written: No space left on device; "
+                "nvdp goes on, but a restart with a broken file would find no last good one"
+            ),
+        )
+    ]
+    disk.full = True
+    memory.remember_names(["c"])
+    assert not memory.flush(1.0)
+    assert len(told) == 2
+
+
+def test_a_disk_that_fails_does_not_hold_up_the_end(memory, disk):
+    disk.full = True
+    memory.remember_names(["a"])
+    started_at = time.monotonic()
+    assert not memory.flush(30.0)
+    assert time.monotonic() - started_at < 5
