@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 import shutil
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 
 from nvdp.simulate.steps import STEPS
 
+IDLE_IMPORT_S = 0.15
 BROKEN = {
     "no_registration": "capacity",
     "one_replica": "capacity",
@@ -28,12 +30,20 @@ BROKEN = {
 }
 
 
+def measure_busyness():
+    """How much longer than on an idle machine it takes to start Python and import grpc; never less than 1."""
+    began = time.monotonic()
+    subprocess.run([sys.executable, "-c", "import grpc"], check=True)
+    return max(1.0, (time.monotonic() - began) / IDLE_IMPORT_S)
+
+
 @pytest.fixture(scope="module")
 def tour(command):
-    """The limits as they are; again if a step was nothing but late, for other tests run beside it."""
+    """The limits as they are, but for what other tests take from the machine; again if a step was nothing but late."""
     for _ in range(3):
+        slack = measure_busyness()
         began = time.monotonic()
-        done = command.run_strictly()
+        done = command.run_strictly("--slack", f"{slack:.1f}")
         if "--slack 3 makes allowance" not in done.stdout:
             break
         shutil.rmtree(next(command.directory.glob("nvdp-tour-*")))
@@ -61,7 +71,7 @@ def test_each_step_shows_its_time_and_limit_and_the_words_of_kubectl(tour):
     text = tour[0].stdout
     for number, step in enumerate(STEPS, 1):
         line = next(line for line in text.splitlines() if line.startswith(f"[{number}/{len(STEPS)}] {step.title} "))
-        assert re.search(rf" \d+\.\d\d s   limit {step.limit_s:g} s$", line)
+        assert re.search(rf" \d+\.\d\d s   limit [\d.]+ s$", line)
     assert "nvidia.com/gpu:  0 -> 32     (8 GPUs x 4, all healthy)" in text
     assert re.search(r"train +nvidia.com/gpu: 2   ->  GPU \d, GPU \d  two different GPUs", text)
     assert "nvidia.com/gpu:  32 -> 80" in text
@@ -98,6 +108,10 @@ def test_a_broken_daemon_fails_the_step_that_is_about_it(fault, step, command, s
     assert last["seen"]
     assert report["notRun"] == len(STEPS) - len(report["steps"])
     assert Path(report["files"], "daemon.log").exists()
+
+
+def test_the_limits_are_those_that_are_promised():
+    assert [step.limit_s for step in STEPS] == [1.0, 0.1, 1.0, 1.0, 1.0, 5.0]
 
 
 def test_the_broken_daemons_cover_every_step():
