@@ -42,5 +42,5 @@ class Plugin:
         server.start()
         if not server.probe(probe_s):
             server.stop(grace_s=0)
-            raise HostError(f"{path}: our own socket did not answer within {probe_s:g}s")
+            raise HostError(f"{self._directory}: our own socket did not answer within {probe_s:g}s")
         return server

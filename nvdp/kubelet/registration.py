@@ -6,7 +6,7 @@ threads than the one that waits.
 
 from __future__ import annotations
 
-import socket
+import errno
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from nvdp.kubelet.messages import build_options
 from nvdp.kubelet.proto import deviceplugin_v1beta1_pb2 as deviceplugin
 from nvdp.kubelet.protocol import REGISTER
 from nvdp.kubelet.server import build_address
+from nvdp.kubelet.sockets import connect_once
 
 VERSION = "v1beta1"
 DEADLINE_S = 15.0  # above the kubelet's own 10 s for dialling us: its answer says more than our timeout
@@ -29,6 +30,8 @@ _UNREACHABLE = {
     grpc.StatusCode.DEADLINE_EXCEEDED: "the kubelet did not answer in time",
     grpc.StatusCode.CANCELLED: "given up for a newer attempt",
 }
+_NO_DESCRIPTORS = "nvdp has no file descriptor left"
+_REMEDIES = {errno.EMFILE: _NO_DESCRIPTORS, errno.ENFILE: _NO_DESCRIPTORS}
 
 
 class Registration:
@@ -78,14 +81,14 @@ class Registration:
 
 def _check_listener(path: Path) -> None:
     """Raise KubeletError if nobody listens. It costs a system call, where grpc would cost milliseconds."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as client:
-        try:
-            client.connect(str(path))
-        except BlockingIOError:
-            return  # its backlog is full: somebody is there, only slow
-        except (FileNotFoundError, ConnectionRefusedError) as error:
-            raise KubeletError(f"{path}: nobody listens; is the kubelet running?") from error
-        except PermissionError as error:
-            raise KubeletError(f"{path}: no permission; nvdp must run as uid 0 to reach the kubelet") from error
-        except OSError as error:
-            raise KubeletError(f"{path}: {error.strerror or error}; is --kubelet-socket right?") from error
+    try:
+        connect_once(path)
+    except BlockingIOError:
+        return  # its backlog is full: somebody is there, only slow
+    except (FileNotFoundError, ConnectionRefusedError) as error:
+        raise KubeletError(f"{path}: nobody listens; is the kubelet running?") from error
+    except PermissionError as error:
+        raise KubeletError(f"{path}: no permission; nvdp must run as uid 0 to reach the kubelet") from error
+    except OSError as error:
+        remedy = _REMEDIES.get(error.errno or 0, "is --kubelet-socket right?")
+        raise KubeletError(f"{path}: {error.strerror or error}; {remedy}") from error

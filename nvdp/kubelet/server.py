@@ -10,7 +10,6 @@ import contextlib
 import os
 import re
 import secrets
-import socket
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +22,13 @@ import grpc
 from nvdp.errors import HostError
 from nvdp.kubelet.proto import deviceplugin_v1beta1_pb2 as deviceplugin
 from nvdp.kubelet.protocol import GET_DEVICE_PLUGIN_OPTIONS
-from nvdp.kubelet.sockets import PATH_LIMIT_BYTES, SocketIdentity, check_socket_path, find_socket_identity
+from nvdp.kubelet.sockets import (
+    PATH_LIMIT_BYTES,
+    SocketIdentity,
+    check_socket_path,
+    connect_once,
+    find_socket_identity,
+)
 from nvdp.kubelet.streams import ListStreams
 
 PREFIX = "nvdp-"
@@ -85,14 +90,15 @@ class PluginServer:
             try:
                 self._server.add_insecure_port(build_address(unborn))
             except RuntimeError as error:  # grpc's own text names the address and nothing else
-                raise HostError(f"{unborn}: a socket cannot be made here; is the file system full?") from error
+                raise HostError(f"{self.path.parent}: no socket can be made here; is the file system full?") from error
             self._server.start()
             try:
                 unborn.chmod(0o600)
                 self._identity = find_socket_identity(unborn)
                 unborn.rename(self.path)
             except OSError as error:
-                raise HostError(f"{self.path}: the socket went away while it was made ({error.strerror})") from error
+                text = f"our socket went away while it was made ({error.strerror})"
+                raise HostError(f"{self.path.parent}: {text}") from error
         except HostError:
             self.stop(grace_s=0)
             raise
@@ -159,13 +165,12 @@ def remove_stale_sockets(directory: Path, *, clock: Callable[[], float] = time.t
 
 def _refuses(path: Path) -> bool:
     """A full backlog or missing rights are no refusal: somebody is there."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as client:
-        try:
-            client.connect(str(path))
-        except ConnectionRefusedError:
-            return True
-        except OSError:
-            return False
+    try:
+        connect_once(path)
+    except ConnectionRefusedError:
+        return True
+    except OSError:
+        return False
     return False
 
 

@@ -57,17 +57,22 @@ def check_socket_path(path: Path) -> None:
 def is_listening(path: Path) -> bool:
     """Whether a process listens on the socket at ``path``. Does not block.
 
-    A full queue or missing rights are no refusal: somebody is there.
+    A full queue or missing rights are no refusal: somebody is there. While this process has no file descriptor to ask
+    with, nobody is known to listen.
     """
-    with socket.socket(socket.AF_UNIX) as client:
-        client.settimeout(0)
-        try:
-            client.connect(str(path))
-        except (ConnectionRefusedError, FileNotFoundError, NotADirectoryError):
-            return False
-        except OSError:
-            return True
+    try:
+        connect_once(path)
+    except (BlockingIOError, PermissionError):
+        return True
+    except OSError:
+        return False
     return True
+
+
+def connect_once(path: Path) -> None:
+    """Connect to the socket at ``path`` and hang up. Does not block; raises OSError if that cannot be done at once."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as client:
+        client.connect(str(path))
 
 
 def check_socket_directory(directory: Path) -> None:
