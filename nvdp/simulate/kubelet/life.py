@@ -195,6 +195,7 @@ class Life:
         with self._history.changes:
             if self.stopping.is_set():
                 return
+            self._to_readmit &= self._pods.keys()
             due = [
                 self._pods[uid]
                 for uid in self._to_readmit
