@@ -243,9 +243,10 @@ def test_a_first_configuration_that_planning_fails_on_gives_way_to_the_last_good
 
 def test_planning_that_fails_for_another_reason_keeps_the_plan_shows_it_and_recovers():
     node = started(sliced(2))
-    for _ in range(3):
-        node.clock.put(HeldRead(held=Held(source=Source.POD_RESOURCES, holdings=None)))
-        node.run(1.0)
+    node.clock.put(HeldRead(held=Held(source=Source.POD_RESOURCES, holdings=None)))
+    node.run(1.0)
+    node.read(sliced(3))  # planning is tried again, with this file and with the one before
+    node.run(1.0)
     assert node.healthy(GPU) == replicas(A, 0, 1) + replicas(B, 0, 1)
     assert (node.status.ready, node.status.reason) == (False, "ServiceRestarted")
     (told,) = node.record.texts(Reason.SERVICE_RESTARTED)
