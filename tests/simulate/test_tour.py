@@ -71,7 +71,7 @@ def test_each_step_shows_its_time_and_limit_and_the_words_of_kubectl(tour):
     text = tour[0].stdout
     for number, step in enumerate(STEPS, 1):
         line = next(line for line in text.splitlines() if line.startswith(f"[{number}/{len(STEPS)}] {step.title} "))
-        assert re.search(rf" \d+\.\d\d s   limit [\d.]+ s$", line)
+        assert re.search(r" \d+\.\d\d s   limit [\d.]+ s$", line)
     assert "nvidia.com/gpu:  0 -> 32     (8 GPUs x 4, all healthy)" in text
     assert re.search(r"train +nvidia.com/gpu: 2   ->  GPU \d, GPU \d  two different GPUs", text)
     assert "nvidia.com/gpu:  32 -> 80" in text
