@@ -9,8 +9,8 @@ import pytest
 
 from tests.planning.histories import Node
 
-WALKS = 400 if os.environ.get("NVDP_CAMPAIGN") == "full" else 12
-STEPS = 1500
+WALKS = 400 if os.environ.get("NVDP_CAMPAIGN") == "full" else 8
+STEPS = 1000
 RESOURCES = ("nvidia.com/gpu", "nvidia.com/gpu.shared")
 
 
