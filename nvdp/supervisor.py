@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from nvdp.config.schema import Config
+from nvdp.log import describe_exception
 from nvdp.model.held import Held, Source
 from nvdp.model.reasons import Reason
 from nvdp.model.status import DriverStatus, Status
@@ -174,7 +175,12 @@ class Supervisor:
     def _restart_crashed(self) -> None:
         for thread in self._restarts.take_due():
             self._with.observer.service_restarted(thread)
-            if not (self._with.offers.restart(thread) or self._with.restart(thread)):
+            try:
+                known = self._with.offers.restart(thread) or self._with.restart(thread)
+            except RuntimeError as error:  # no thread can be started now
+                self._take_crash(ServiceCrashed(thread=thread, **describe_exception(error)))
+                continue
+            if not known:
                 self._with.log(Reason.SERVICE_RESTARTED, f"{thread}: no service of that name; it stays away")
 
     def _turn(self) -> None:

@@ -77,7 +77,11 @@ class Inotify:
         )
         self._loop = InotifyFD()
         self._loop.name = "watch-inotify"
-        self._loop.start()
+        try:
+            self._loop.start()
+        except RuntimeError as error:
+            self._loop.stop()
+            raise OSError(errno.EAGAIN, str(error)) from error
 
     @property
     def alive(self) -> bool:

@@ -38,7 +38,7 @@ class Registration:
     """A Register call under way: made by the constructor, which does not wait for the answer.
 
     ``done`` is called exactly once with the outcome, None for success, on a thread of grpc: it must not block, nor end
-    this registration. KubeletError from the constructor says that nobody listens; then ``done`` is never called.
+    this registration. KubeletError from the constructor says why nobody could be asked; then ``done`` is never called.
     ``refused`` of an error tells whether the kubelet answered.
     """
 
@@ -58,7 +58,11 @@ class Registration:
         request = deviceplugin.RegisterRequest(
             version=VERSION, endpoint=endpoint, resource_name=resource, options=build_options()
         )
-        self._call: Any = REGISTER.unary(self._channel).future(request, timeout=deadline_s)
+        try:
+            self._call: Any = REGISTER.unary(self._channel).future(request, timeout=deadline_s)
+        except RuntimeError as error:  # grpc waits for the answer on a thread of its own
+            self._channel.close()
+            raise KubeletError(f"{kubelet_socket}: not asked, for no thread can be started ({error})") from error
         self._call.add_done_callback(self._tell)
 
     def end(self) -> None:

@@ -12,7 +12,6 @@ import re
 import secrets
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -20,6 +19,7 @@ from urllib.parse import quote
 import grpc
 
 from nvdp.errors import HostError
+from nvdp.kubelet.pool import CallPool
 from nvdp.kubelet.proto import deviceplugin_v1beta1_pb2 as deviceplugin
 from nvdp.kubelet.protocol import GET_DEVICE_PLUGIN_OPTIONS
 from nvdp.kubelet.sockets import (
@@ -70,7 +70,7 @@ class PluginServer:
         self.path = path
         self.streams = streams
         self._identity: SocketIdentity | None = None
-        self._pool = ThreadPoolExecutor(_UNARY_THREADS, thread_name_prefix="plugin-call")
+        self._pool = CallPool(_UNARY_THREADS, name="plugin-call")
         self._server = grpc.server(self._pool, handlers=[service], options=_OPTIONS)
 
     @property

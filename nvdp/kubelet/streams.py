@@ -8,13 +8,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, TypeAlias
 
 import grpc
 
 from nvdp.kubelet.feed import Feed, Watcher
 from nvdp.kubelet.messages import ListEncoder
+from nvdp.kubelet.pool import CallPool
 
 MAX_STREAMS = 256  # the kubelet opens one per registration; more than a few are somebody's mistake
 _SPARE_THREADS = 16  # newcomers beyond MAX_STREAMS run here while the oldest streams give up their threads
@@ -79,7 +79,7 @@ class ListStreams:
         self._lock = threading.Lock()
         self._open: dict[Stream, None] = {}  # oldest first
         self._ending = False
-        self._pool = ThreadPoolExecutor(MAX_STREAMS + _SPARE_THREADS, thread_name_prefix="list-stream")
+        self._pool = CallPool(MAX_STREAMS + _SPARE_THREADS, name="list-stream")
 
     @property
     def count(self) -> int:

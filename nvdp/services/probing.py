@@ -75,7 +75,10 @@ class Probing:
                 continue
             patient.running = True
             command = Probe(gpu=patient.ref, skip=tuple(ref for other, ref in skip if other != key))
-            threading.Thread(target=self._run, args=(key, command, limit_s), name="gpu-probe", daemon=True).start()
+            try:
+                threading.Thread(target=self._run, args=(key, command, limit_s), name="gpu-probe", daemon=True).start()
+            except RuntimeError:  # no thread can be started just now: as good as a probe without a result
+                self.finish(key)
 
     def finish(self, key: str) -> None:
         """A probe was reported: the next one of this GPU, if it still ails, comes after twice the time."""

@@ -19,10 +19,10 @@ from nvdp.kubelet.plugin import Plugin
 from nvdp.kubelet.servicer import DevicePluginServicer
 from nvdp.kubelet.sockets import SocketIdentity
 from nvdp.kubelet.streams import Stream
-from nvdp.log import Log
+from nvdp.log import Log, describe_exception
 from nvdp.model.listing import ResourceList
 from nvdp.model.reasons import Level, Reason
-from nvdp.services.events import AllocateAnswered, Post, ResourceReport
+from nvdp.services.events import AllocateAnswered, Post, ResourceReport, ServiceCrashed
 from nvdp.services.registrar import Registrar
 from nvdp.services.retrying import Timings
 
@@ -95,7 +95,11 @@ class ResourceActor:
         self._thread = threading.Thread(target=self._run, name=f"resource {self.resource}", daemon=True)
 
     def start(self) -> None:
-        self._thread.start()
+        """Start the thread; where none can be started, that counts as its death."""
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            self._post(ServiceCrashed(thread=self._thread.name, **describe_exception(error)))
 
     def kubelet_changed(self, identity: SocketIdentity | None) -> None:
         """The kubelet's socket was seen to be ``identity``. A hint: the news may be older than what we saw since."""

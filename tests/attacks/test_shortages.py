@@ -13,7 +13,7 @@ import pytest
 from nvdp.errors import KubeletError
 from nvdp.kubelet.registration import Registration
 from nvdp.kubelet.sockets import is_listening
-from tests.daemon.node import GPU, healthy
+from tests.daemon.node import GPU, build_config, connect, gpu_uuid, healthy
 from tests.daemon.process import LIMIT_S, Daemon
 
 
@@ -54,3 +54,42 @@ def test_without_descriptors_nobody_is_known_to_listen(kubelet):
 def test_without_descriptors_registering_fails_in_words(kubelet):
     with _without_descriptors(), pytest.raises(KubeletError, match="Too many open files"):
         Registration(kubelet.socket, endpoint="x.sock", resource=GPU, done=lambda *_: None)
+
+
+_NO_THREADS = """
+import os, threading
+
+start = threading._start_new_thread
+
+def start_if_there_are_any(*arguments):
+    if os.path.exists("{flag}"):
+        raise RuntimeError("can't start new thread")
+    return start(*arguments)
+
+threading._start_new_thread = start_if_there_are_any
+"""
+
+
+def test_where_no_thread_can_be_started_pods_start_and_what_needs_threads_comes_later(kubelet, start, machine, root):
+    flag = root / "no-threads"
+    (root / "sitecustomize.py").write_text(_NO_THREADS.format(flag=flag))
+    paths = filter(None, (str(root), os.environ.get("PYTHONPATH")))
+    daemon = start(build_config(share=4), environment={"PYTHONPATH": os.pathsep.join(paths)}, wait=True)
+    daemon.has_defects = True
+    daemon.log.wait_for("ResourceRegistered")
+
+    flag.touch()
+    pods = [kubelet.admit(f"pod-{number}", {"main": {GPU: 1}}) for number in range(3)]
+    with connect(kubelet) as client:
+        calls = [client.allocate_later([f"{gpu_uuid(0)}::0"]) for _ in range(60)]  # more than there are threads
+        assert all(call.result().container_responses for call in calls)
+    machine.fault("nvmlDeviceGetUUID", gpu=1, error="GpuIsLost")
+    kubelet.wait_until(lambda: len(healthy(kubelet)) == 12, LIMIT_S, what="one GPU less")
+    kubelet.restart()
+    daemon.log.wait_for("RegistrationFailed", text="no thread can be started")
+    machine.heal()
+    flag.unlink()
+
+    kubelet.wait_until(lambda: len(healthy(kubelet)) == 16, LIMIT_S, what="all GPUs again")
+    assert all(pod.phase == "Running" for pod in pods)
+    assert daemon.wait_ready().status == 200
