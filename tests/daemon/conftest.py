@@ -12,7 +12,7 @@ import pytest
 
 from nvdp.simulate.kubelet import Kubelet
 from tests.daemon.node import GPU, ConfigMap, Machine, build_config, healthy
-from tests.daemon.process import LIMIT_S, Daemon
+from tests.daemon.process import LIMIT_S, Daemon, check_line
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def unstarted_kubelet(root: Path, version: str, settings: dict[str, Any]) -> Ite
     kubelet = Kubelet(root / "k", version=version, **settings.get("kubelet", {}))
     yield kubelet
     kubelet.stop()
-    print("the kubelet's journal:", *kubelet.journal, sep="\n")
+    print("the kubelet's journal:", *kubelet.journal, sep="\n")  # noqa: T201 - pytest shows it if the test fails
     kubelet.assert_alive()
 
 
@@ -104,10 +104,13 @@ def start(root: Path, unstarted_kubelet: Kubelet, machine: Machine, config_map: 
     yield started
     ends = [daemon.stop() if daemon.running else None for daemon in started.daemons]
     for daemon in started.daemons:
-        print(f"the log of {daemon.pid}:", *daemon.log, *daemon.log.texts, sep="\n")
+        print(f"the log of {daemon.pid}:", *daemon.log, *daemon.log.texts, sep="\n")  # noqa: T201 - as above
     assert all(ended is None or (ended.code == 0 and ended.seconds < 5) for ended in ends), ends
-    assert not [line for daemon in started.daemons for line in daemon.log.of("ServiceRestarted")]
-    assert not [text for daemon in started.daemons for text in daemon.log.texts]
+    for daemon in started.daemons:
+        assert daemon.has_defects or not daemon.log.of("ServiceRestarted")
+        assert not daemon.log.texts
+        for line in daemon.log:
+            check_line(line)
 
 
 @pytest.fixture

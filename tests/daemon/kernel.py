@@ -55,3 +55,17 @@ def mount(*steps: Sequence[str | Path]) -> list[str]:
         pytest.skip(f"no mount namespaces for this user: {error}")
     script = "\n".join(" ".join(map(str, step)) + " || exit 90" for step in steps)
     return [*enter, "sh", "-c", f'{script}\nexec "$@"', "sh"]
+
+
+def pod_dev(directory: Path, *files: Path) -> list[str]:
+    """A launcher under which ``/dev`` is as in a pod, with ``files`` of the host under their own names.
+
+    What is written there is written to them. ``directory`` is made, for the mounts.
+    """
+    directory.mkdir()
+    wanted = [*(Path("/dev", name) for name in ("null", "zero", "random", "urandom")), *files]
+    for path in wanted:
+        (directory / path.name).touch()
+    return mount(
+        *(["mount", "--bind", path, directory / path.name] for path in wanted), ["mount", "--rbind", directory, "/dev"]
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -19,7 +20,11 @@ import msgspec
 import psutil
 from prometheus_client.parser import text_string_to_metric_families
 
+from nvdp.model.reasons import Level, Reason
+
 LIMIT_S = 15.0  # for what happens soon, on a machine with two busy cores
+LOG_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
+_LOG_KEY = re.compile(r"[a-z][a-zA-Z]*")
 _LOOK_EVERY_S = 0.02
 
 
@@ -89,8 +94,21 @@ class DaemonLog:
         return found[0]
 
 
+def check_line(line: dict[str, Any]) -> None:
+    """A line of the log has the form and the level that the observability contract gives it (sections 2 and 3)."""
+    reason = next(found for found in Reason if found.word == line["reason"])
+    assert list(line)[:4] == ["time", "level", "reason", "msg"], line
+    assert LOG_TIME.fullmatch(line["time"]), line
+    assert all(_LOG_KEY.fullmatch(key) for key in line), line
+    assert Level[line["level"].upper()] >= reason.level, line
+
+
 class Daemon:
-    """One ``nvdp run``. ``launcher`` is a command that ends by running what follows it."""
+    """One ``nvdp run``. ``launcher`` is a command that ends by running what follows it.
+
+    ``has_defects`` is set by a test that makes it log what would be a defect anywhere else. Without ``read_log`` nobody
+    reads the log until the end; ``unread`` is what was left of it then.
+    """
 
     def __init__(
         self,
@@ -102,6 +120,8 @@ class Daemon:
     ) -> None:
         self.port = find_free_port() if port is None else port
         self.log = DaemonLog()
+        self.has_defects = False
+        self.unread = b""
         command = [*launcher, sys.executable, "-m", "nvdp", "run", "--metrics-port", str(self.port), *map(str, flags)]
         kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "PYTHONPATH") if name in os.environ}
         self.started_at = time.monotonic()
@@ -208,12 +228,21 @@ class Daemon:
         self._finish()
 
     def _finish(self) -> None:
+        assert self.process.stderr is not None
         if self._reading:
             self._reader.join(LIMIT_S)
-        if self.process.stderr is not None:
-            self.process.stderr.close()
+        elif not self.process.stderr.closed:
+            self.unread = self.process.stderr.read()
+        self.process.stderr.close()
 
     def _get(self, path: str) -> tuple[int, bytes]:
+        """Ask the port, which opens a moment after the start."""
+
+        def is_open() -> bool:
+            with socket.socket() as asking:
+                return asking.connect_ex(("127.0.0.1", self.port)) == 0
+
+        wait_until(lambda: is_open() or not self.running, what=f"port {self.port}")
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=LIMIT_S) as answer:
                 return answer.status, answer.read()

@@ -13,6 +13,7 @@ from hypothesis import settings as within
 from hypothesis import strategies as st
 
 from nvdp.simulate.kubelet import AdmissionError
+from tests.daemon.kernel import pod_dev
 from tests.daemon.node import GPU, build_config, connect, gpu_uuid, healthy, replicas
 from tests.daemon.process import LIMIT_S
 from tests.kubelet.plugin_client import visible_devices
@@ -30,8 +31,8 @@ def test_each_container_asked_for_gets_one_answer_in_order(kubelet, daemon):
     assert visible_devices(one) == [gpu_uuid(2)]
     assert visible_devices(three) == [gpu_uuid(3), gpu_uuid(0), gpu_uuid(1)]
     for answer in (*one.container_responses, *three.container_responses):
+        assert [field.name for field, _ in answer.ListFields()] == ["envs"]
         assert list(answer.envs) == ["NVIDIA_VISIBLE_DEVICES"]
-        assert not (answer.mounts or answer.devices or answer.annotations or answer.cdi_devices)
 
 
 @pytest.mark.requirement(25)
@@ -50,17 +51,17 @@ def test_neither_order_nor_repetition_changes_an_answer(kubelet, daemon):
 
 
 @pytest.mark.requirement(26)
-@pytest.mark.parametrize(
-    "unknown", ["GPU-99999999-0000-4000-8000-000000000000::0", gpu_uuid(0), f"{gpu_uuid(0)}::4", "", "x\n" * 2000, "💥"]
-)
-def test_an_unknown_id_is_refused_in_one_readable_line(kubelet, daemon, unknown):
-    with connect(kubelet) as client, pytest.raises(grpc.RpcError) as refusal:
-        client.allocate([unknown])
+def test_an_unknown_id_is_refused_in_one_readable_line(kubelet, daemon):
+    strange = ["GPU-99999999-0000-4000-8000-000000000000::0", "", "x\n" * 2000, "💥"]
+    for unknown in (*strange, gpu_uuid(0), f"{gpu_uuid(0)}::4"):
+        with connect(kubelet) as client, pytest.raises(grpc.RpcError) as refusal:
+            client.allocate([unknown])
 
-    assert refusal.value.code() is grpc.StatusCode.NOT_FOUND
-    assert "not on this node's list" in refusal.value.details()
-    assert "\n" not in refusal.value.details()
-    assert len(refusal.value.details()) < 400
+        assert refusal.value.code() is grpc.StatusCode.NOT_FOUND
+        assert "not on this node's list" in refusal.value.details()
+        assert "\n" not in refusal.value.details()
+        assert len(refusal.value.details()) < 400
+    assert daemon.metric("nvdp_allocations_refused_total", resource=GPU, reason="unknown_device") == 6
     assert daemon.log.wait_for("AllocationRefused")["cause"] == "unknown_device"
 
 
@@ -142,6 +143,21 @@ def test_device_nodes_are_handed_over_where_asked_for(kubelet, start):
         ("/dev/nvidia3", "/run/driver/dev/nvidia3", "rw"),
     ]
     assert nodes[-2:] == own  # what is there of the driver's own nodes comes first
+
+
+@pytest.mark.requirement(36)
+def test_of_the_drivers_own_nodes_those_are_handed_over_that_are_there(kubelet, root, start):
+    nodes = [root / name for name in ("nvidiactl", "nvidia-uvm")]
+    for node in nodes:
+        node.touch()
+    plugin = {"passDeviceSpecs": True}
+    start(build_config(flags={"plugin": plugin}), wait=True, launcher=pod_dev(root / "dev", *nodes))
+
+    with connect(kubelet) as client:
+        (answer,) = client.allocate([gpu_uuid(0)]).container_responses
+
+    paths = ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia0"]
+    assert [(node.container_path, node.host_path) for node in answer.devices] == [(path, path) for path in paths]
 
 
 @pytest.mark.requirement(41)

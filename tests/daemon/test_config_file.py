@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 
 import pytest
@@ -90,7 +89,7 @@ def test_a_configmap_is_followed_within_a_second(kubelet, daemon, config_map):
     assert len(kubelet.registrations) == 1
     assert {message.stream for message in kubelet.messages(GPU)} == {1}
     assert daemon.metric("nvdp_config_edits_total", result="applied") == 4
-    assert daemon.metric("nvdp_list_latency_seconds_count", cause="config") == 3
+    assert daemon.metric("nvdp_list_latency_seconds_count", cause="config") >= 3
 
 
 def test_a_mount_that_is_made_anew_is_followed(kubelet, daemon, config_map):
@@ -141,9 +140,13 @@ def test_many_edits_at_once_end_with_the_last_one(kubelet, daemon, config_map):
 
 def test_an_edit_that_changes_nothing_sends_nothing(kubelet, daemon, config_map):
     before = daemon.wait_ready().body["config"]["hash"]
+    lines = len(daemon.log)
     config_map.publish(f"# a comment\n{FOUR}")
-    daemon.wait_probe("/readyz", lambda probe: probe.body["config"]["hash"] != before)
+    applied = daemon.log.wait_for("ConfigApplied", after=lines)
     daemon.wait_scans(1)
+
+    assert applied["hash"] != before
+    assert applied["config"] == str(config_map.file)
 
     assert len(kubelet.messages(GPU)) == 1
 
@@ -192,7 +195,7 @@ def test_the_file_is_found_through_the_environment_too(kubelet, machine, root):
     )
     try:
         kubelet.wait_until(lambda: len(healthy(kubelet)) == 16, LIMIT_S)
-        os.replace(path, root / "moved.yaml")
+        path.rename(root / "moved.yaml")
         daemon.log.wait_for("ConfigMissing")
         assert daemon.stop().code == 0
     finally:

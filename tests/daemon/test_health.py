@@ -15,14 +15,15 @@ from tests.daemon.process import LIMIT_S
 @pytest.mark.requirement(14)
 @pytest.mark.invariant(5)
 @pytest.mark.parametrize(
-    ("call", "error", "cause"),
+    "fault",
     [
         ("nvmlDeviceGetHandleByIndex*", "GpuIsLost", "Lost"),
         ("nvmlDeviceGetUUID", "Unknown", "CallFailed"),
         ("nvmlDeviceGetMemoryInfo", "Unknown", "CallFailed"),
     ],
 )
-def test_a_gpu_that_cannot_be_read_is_unhealthy_and_recovers(kubelet, daemon, machine, call, error, cause):
+def test_a_gpu_that_cannot_be_read_is_unhealthy_and_recovers(kubelet, daemon, machine, fault):
+    call, error, cause = fault
     others = set().union(*(replicas(number, 4) for number in (0, 2, 3)))
 
     machine.fault(call, gpu=1, error=error)
@@ -45,7 +46,7 @@ def test_a_gpu_that_falls_off_the_bus_stays_listed(kubelet, daemon, machine, key
     machine.change(**{key: ["3"]})
 
     wait_healthy(kubelet, set().union(*(replicas(number, 4) for number in range(3))))
-    daemon.wait_scans(2)
+    daemon.wait_scans(1)
 
     assert len(kubelet.devices(GPU)) == 16
     cause = {"lost": "Lost", "removed": "Vanished"}[key]

@@ -9,6 +9,7 @@ import pytest
 from tests.daemon.node import (
     GPU,
     SHARED,
+    Machine,
     build_config,
     connect,
     gpu_uuid,
@@ -50,16 +51,18 @@ def test_ids_are_unique_over_all_resources_of_the_node(kubelet, daemon, config_m
 @pytest.mark.requirement(12)
 @pytest.mark.invariant(8)
 def test_an_update_is_a_whole_list_and_silence_means_no_change(kubelet, daemon, machine):
-    daemon.wait_scans(3)
+    daemon.wait_scans(2)
     assert len(kubelet.messages(GPU)) == 1
 
     machine.change(lost=["2"])
     kubelet.wait_until(lambda: len(healthy(kubelet)) == 12, LIMIT_S)
-    daemon.wait_scans(2)
+    daemon.wait_scans(1)
 
     first, second = kubelet.messages(GPU)
     assert second.ids == first.ids
     assert {device.health for device in second.devices} == {"Healthy", "Unhealthy"}
+    assert len(kubelet.registrations) == 1
+    assert daemon.metric("nvdp_kubelet_registrations_total", resource=GPU, result="success") == 1
 
 
 @pytest.mark.invariant(8)
@@ -141,7 +144,7 @@ def test_a_list_beyond_the_limit_is_refused_with_the_figure_and_the_one_before_s
 def test_a_node_without_gpus_is_up_and_waits(kubelet, start, machine):
     daemon = start(build_config(share=4))
     daemon.wait_ready()
-    daemon.wait_scans(2)
+    daemon.wait_scans(1)
 
     assert kubelet.registrations == ()
     assert daemon.probe("/healthz").status == 200
@@ -169,8 +172,6 @@ def test_gpus_that_come_go_and_come_back_need_no_restart(kubelet, start, machine
 
 
 def test_thousands_of_replicas_are_listed_and_chosen_from_in_no_time(kubelet, root, config_map, start):
-    from tests.daemon.node import Machine
-
     machine = Machine(root / "node.yaml", count=8)
     daemon = start(build_config(share=1000))
     kubelet.wait_until(lambda: len(healthy(kubelet)) == 8000, LIMIT_S)

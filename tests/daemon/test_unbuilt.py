@@ -1,0 +1,84 @@
+"""Keys of a later version: what ignoring them would offer is withheld, and the rest of the file works."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nvdp.config.unbuilt import LATER, Outcome
+from tests.daemon.node import GPU, build_config, gpu_uuid, healthy, on_node, wait_healthy
+from tests.daemon.process import LIMIT_S
+
+ALL = {0, 1, 2, 3}
+
+
+def share(**entry: Any) -> dict[str, Any]:
+    return {"resources": [{"name": GPU, "replicas": 2, **entry}]}
+
+
+# What a file says, and the cards that are not on offer because of it.
+WITHHELD: dict[str, tuple[dict[str, Any], set[int]]] = {
+    "devices.exclude": ({"devices": {"exclude": [gpu_uuid(1)]}}, {1}),
+    "devices.cordon": ({"devices": {"cordon": ["0000:31:00.0", 0]}}, {0, 2}),
+    "devices.paused": ({"devices": {"paused": True}}, ALL),
+    "flags.deviceDiscoveryStrategy": ({"flags": {"deviceDiscoveryStrategy": "tegra"}}, ALL),
+    "flags.plugin.deviceListStrategy": ({"flags": {"plugin": {"deviceListStrategy": ["cdi-cri"]}}}, ALL),
+    "resources.gpus": ({"resources": {"gpus": [{"pattern": "NVIDIA A10", "name": "nvidia.com/a10"}]}}, ALL),
+    "sharing.timeSlicing.requireDistinctGPUs": (
+        {"sharing": {"timeSlicing": {"requireDistinctGPUs": True, **share()}}},
+        ALL,
+    ),
+    "sharing.timeSlicing.resources[].devices": (
+        {"sharing": {"timeSlicing": share(devices=[gpu_uuid(3)], rename="nvidia.com/gpu.some")}},
+        {3},
+    ),
+    "sharing.timeSlicing.resources[].rename": ({"sharing": {"timeSlicing": share(rename="nvidia.com/slice")}}, ALL),
+    "sharing.mps.resources[]": ({"sharing": {"mps": share(devices=[1, 2], rename="nvidia.com/gpu.mps")}}, {1, 2}),
+    "imex.required": ({"imex": {"channelIDs": [0], "required": True}}, ALL),
+}
+MIG = "flags.migStrategy"
+
+
+def test_every_such_key_is_in_the_table():
+    assert WITHHELD.keys() | {MIG} == {later.path for later in LATER if later.outcome is Outcome.WITHHOLD}
+
+
+@pytest.mark.parametrize("path", WITHHELD)
+def test_what_the_file_keeps_back_is_not_offered(kubelet, start, config_map, path):
+    blocks, cards = WITHHELD[path]
+    daemon = start(build_config(**blocks))
+
+    daemon.wait_ready()  # what is withheld at plan time does not count
+    wait_healthy(kubelet, [gpu_uuid(number) for number in ALL - cards])
+    lines = [daemon.log.wait_for("EntryWithheld", text=gpu_uuid(number)) for number in cards]
+    assert {line["path"].partition("[")[0] for line in lines} == {path.partition("[")[0]}
+    assert daemon.log.wait_for("FeatureNotBuilt")["path"].startswith(path.partition("[")[0])
+    withheld = {dict(labels)["uuid"] for name, labels in daemon.metrics() if name == "nvdp_device_withheld"}
+    assert withheld == {gpu_uuid(number) for number in cards}
+
+    config_map.publish(build_config())
+    wait_healthy(kubelet, [gpu_uuid(number) for number in ALL])
+
+
+@on_node(machine={"model": "a100-sxm4-80gb", "mig": "enabled", "instances": [{"profile": "1g.10gb"}]})
+@pytest.mark.parametrize("strategy", ["single", "mixed"])
+def test_gpus_in_mig_mode_are_not_offered_where_their_instances_are_meant(kubelet, start, strategy):
+    daemon = start(build_config(flags={"migStrategy": strategy}))
+
+    daemon.wait_ready()
+    daemon.log.wait_for("EntryWithheld")
+    daemon.wait_scans(1)
+    assert not healthy(kubelet)
+    assert kubelet.registrations == ()
+
+
+def test_a_key_without_effect_on_what_is_offered_is_one_warning(kubelet, start, config_map):
+    daemon = start(build_config(health={"profile": "catalog", "ignoredXIDs": [94]}), "--node-condition", wait=True)
+    wait_healthy(kubelet, [gpu_uuid(number) for number in ALL])
+    paths = {daemon.log.wait_for("FeatureNotBuilt", text=path)["path"] for path in ("profile", "ignored", "condition")}
+
+    assert paths == {"health.profile", "health.ignoredXIDs", "--node-condition"}
+    config_map.publish(build_config(2, health={"profile": "catalog", "ignoredXIDs": [94]}))
+    kubelet.wait_until(lambda: len(healthy(kubelet)) == 8, LIMIT_S)
+    assert daemon.log.of("EntryWithheld") == []
