@@ -20,6 +20,7 @@ UNHEALTHY_S = 5.0
 QUIET_S = 2.0
 """How long after an Allocate the kubelet may need until PodResources shows the holder."""
 _MARGIN_S = 0.1  # between handing a list to grpc and the kubelet reading it
+_IN_FLIGHT_S = 1.0  # how often to look whether an Allocate is over: one that is refused is told by nobody
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,7 +66,7 @@ def may_leave(given: Given, device_id: str, waiting: Waiting, *, proof: bool = F
         return Verdict(allowed=False, holder=holder)
     ripe_at = max(refusal.known_at + UNHEALTHY_S + _MARGIN_S, _quiet_at(given, device_id))
     if now < ripe_at:
-        return Verdict(allowed=False, at=_finite(ripe_at), holder=holder)
+        return Verdict(allowed=False, at=_look_at(ripe_at, now), holder=holder)
     if held.unreadable_since is not None and not proof and not holder:
         substitute_at = max(held.unreadable_since, refusal.known_at) + waiting.remove_after_s
         return _ALLOWED if now >= substitute_at else Verdict(allowed=False, at=substitute_at)
@@ -85,7 +86,7 @@ def may_change(given: Given, device_ids: Iterable[str], waiting: Waiting) -> Ver
         quiet_at = max(refusal.refused_at, _quiet_at(given, device_id))
         if waiting.now < quiet_at:
             holder = waiting.find_holder(given.listed.resource, device_id)
-            return Verdict(allowed=False, at=_finite(quiet_at), holder=holder)
+            return Verdict(allowed=False, at=_look_at(quiet_at, waiting.now), holder=holder)
         verdict = _answered(given, device_id, waiting, since=quiet_at)
         if not verdict.allowed:
             return verdict
@@ -102,7 +103,7 @@ def is_unseen(given: Given, device_id: str, waiting: Waiting) -> bool:
 
 
 def _quiet_at(given: Given, device_id: str) -> float:
-    """When the ID's last Allocate is 2 s old; infinity while one is in flight (its answer brings a new plan)."""
+    """When the ID's last Allocate is 2 s old; infinity while one is in flight."""
     trace = given.allocations.get(device_id)
     if trace is None:
         return float("-inf")
@@ -111,8 +112,8 @@ def _quiet_at(given: Given, device_id: str) -> float:
     return float("-inf") if trace.answered_at is None else trace.answered_at + QUIET_S
 
 
-def _finite(at: float) -> float | None:
-    return None if at == float("inf") else at
+def _look_at(at: float, now: float) -> float:
+    return now + _IN_FLIGHT_S if at == float("inf") else at
 
 
 def _answered(given: Given, device_id: str, waiting: Waiting, *, since: float) -> Verdict:

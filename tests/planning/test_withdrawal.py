@@ -53,7 +53,12 @@ LEAVING = {
         Verdict(allowed=False, ask_since=RIPE, holder=HELD),
     ),
     "another ID is held": (record(), RIPE, answer(holding(B), at=RIPE), Verdict(allowed=True)),
-    "an Allocate is in flight": (record(in_flight=1), RIPE + 9, answer(at=RIPE + 9), Verdict(allowed=False)),
+    "an Allocate is in flight": (
+        record(in_flight=1),
+        RIPE + 9,
+        answer(at=RIPE + 9),
+        Verdict(allowed=False, at=RIPE + 10),
+    ),
     "an Allocate was answered 1 s ago": (
         record(answered_at=RIPE),
         RIPE + 1,
@@ -107,7 +112,7 @@ LEAVING = {
         record(in_flight=1),
         RIPE + REMOVE_AFTER,
         unreadable(since=KNOWN),
-        Verdict(allowed=False),
+        Verdict(allowed=False, at=RIPE + REMOVE_AFTER + 1),
     ),
 }
 
@@ -161,7 +166,7 @@ CHANGING = {
         record(in_flight=1),
         KNOWN + 9,
         answer(holding(A), at=KNOWN + 9),
-        Verdict(allowed=False, holder=HELD),
+        Verdict(allowed=False, at=KNOWN + 10, holder=HELD),
     ),
     "an Allocate was answered 1 s ago": (
         record(answered_at=KNOWN),
