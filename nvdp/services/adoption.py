@@ -36,10 +36,11 @@ class Memory(Protocol):
 
 
 class _InForce(msgspec.Struct, frozen=True):
-    """The configuration in force, the pins of its references, and since when (wall-clock seconds)."""
+    """The configuration in force, its references (pins, and those that name nothing), and since when (wall seconds)."""
 
     config: Config | None = None
     pins: Mapping[str, str] = {}
+    unmatched: tuple[str, ...] = ()
     since: float | None = None
 
 
@@ -70,7 +71,6 @@ class Adoption:
         self._to_remember: AppliedConfig | None = None
         self._refused: str | None = None
         self._missing = False
-        self.unmatched: tuple[str, ...] = ()
 
     @property
     def config(self) -> Config | None:
@@ -79,6 +79,11 @@ class Adoption:
     @property
     def pins(self) -> Mapping[str, str]:
         return self._in_force.pins
+
+    @property
+    def unmatched(self) -> tuple[str, ...]:
+        """The references that name nothing on this node, each with its path."""
+        return self._in_force.unmatched
 
     @property
     def expected(self) -> Config | None:
@@ -151,6 +156,7 @@ class Adoption:
         """What came into force could not be planned with: it is refused, and the one before is in force again."""
         assert self.config is not None
         name, self._in_force, self._to_remember = self.config.name, self._before, None
+        self._memory.remember_pins(self.pins)
         self._refuse((f"{name}: {why}",), missing=False)
 
     def follow(self, gpus: Sequence[Gpu], ailments: Mapping[str, Ailment]) -> None:
@@ -158,7 +164,6 @@ class Adoption:
         if self.config is None:
             return
         pins = resolve_pins(self.config, gpus, ailments, self.pins)
-        self._in_force = msgspec.structs.replace(self._in_force, pins=pins)
         self._memory.remember_pins(pins)
         unmatched = find_unmatched(self.config, gpus, pins)
         for path in unmatched:
@@ -167,7 +172,7 @@ class Adoption:
                     Reason.CONFIG_REFERENCE_UNMATCHED,
                     f"{path} is not on this node (fine if other nodes share this file)",
                 )
-        self.unmatched = unmatched
+        self._in_force = msgspec.structs.replace(self._in_force, pins=pins, unmatched=unmatched)
 
     def _is_fit(self, candidate: Config, inventory: Inventory, ailments: Mapping[str, Ailment]) -> bool:
         """Whether the hardware has nothing against it. What was in force before a restart is not judged again.
@@ -187,8 +192,7 @@ class Adoption:
 
     def _adopt(self, config: Config, inventory: Inventory, ailments: Mapping[str, Ailment]) -> Config:
         self._before = self._in_force
-        self._in_force = _InForce(config, self._memory.pins, self._wall())
-        self.unmatched = ()
+        self._in_force = _InForce(config, self._memory.pins, since=self._wall())
         self.follow(inventory.gpus, ailments)
         return config
 

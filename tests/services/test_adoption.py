@@ -264,6 +264,18 @@ def test_pins_of_the_last_good_configuration_are_remembered_too():
 
 
 @pytest.mark.invariant(10)
+def test_what_is_taken_back_leaves_the_references_of_the_one_before_as_they_were():
+    scene = Scene()
+    scene.adopt(parse("devices: {exclude: [1]}"))
+    scene.read(parse(f"devices: {{cordon: [0, {uuid(9)}]}}"))
+    assert scene.judge() is not None
+    assert len(scene.adoption.unmatched) == 1
+    scene.adoption.reject("planning failed: x")
+    assert scene.adoption.pins == scene.record.pins == {"devices.exclude=1": uuid(1)}
+    assert scene.adoption.unmatched == ()
+
+
+@pytest.mark.invariant(10)
 def test_a_vanished_gpu_lends_its_index_to_no_pin():
     scene = Scene()
     scene.read(parse("devices: {exclude: [1]}"))
