@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from nvdp.config.document import SIZE_LIMIT_BYTES
 from nvdp.config.load import parse_config
 from nvdp.config.overrides import Overrides
 from nvdp.config.schema import Config
@@ -17,8 +18,6 @@ from nvdp.errors import ConfigError, HostError
 from nvdp.host.change import PathWatch
 from nvdp.host.files import FileFingerprint, config_directories, config_fingerprint, config_settle_s, load_text
 from nvdp.services.events import ConfigRead, Post
-
-LIMIT_BYTES = 1024 * 1024
 
 
 class ConfigurationFile:
@@ -54,7 +53,7 @@ class ConfigurationFile:
         at = self._clock()
         source = str(self._path) if self._path is not None else "flags and environment"
         try:
-            text = load_text(self._path, limit_bytes=LIMIT_BYTES) if self._path is not None else b""
+            text = load_text(self._path, limit_bytes=SIZE_LIMIT_BYTES) if self._path is not None else b""
             if text is None:
                 problem = f"{source}: there is no such file; nvdp goes on by itself once it is there"
                 self._post(ConfigRead(source=source, problems=(problem,), missing=True, at=at))

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from nvdp.config.document import SIZE_LIMIT_BYTES
 from nvdp.config.overrides import NO_OVERRIDES
 from nvdp.host.watch import Watcher
-from nvdp.services.configuration import LIMIT_BYTES, ConfigurationFile
+from nvdp.services.configuration import ConfigurationFile
 
 pytestmark = pytest.mark.invariant(9)
 
@@ -66,7 +67,7 @@ def test_a_file_that_cannot_be_read_is_refused_in_words(path):
 
 
 def test_a_file_that_is_too_large_is_refused_without_being_read_whole(path):
-    path.write_bytes(b"#" * (LIMIT_BYTES + 100))
+    path.write_bytes(b"#" * (SIZE_LIMIT_BYTES + 100))
     assert "larger than 1 MiB" in read(path).problems[0]
 
 
