@@ -12,12 +12,10 @@ from nvdp.config.findings import Findings
 from nvdp.config.nodes import Mapping, Node, Scalar, find_value
 from nvdp.config.overrides import NO_OVERRIDES, Overrides
 from nvdp.config.reading import Reading
-from nvdp.config.rules import check_rules
+from nvdp.config.rules import NEW_POLICY, OLD_POLICY, check_rules
 from nvdp.config.schema import DEFAULT, Config, Document, Origin
 
 _HASH_DIGITS: Final = 12
-_OLD_POLICY: Final = "flags.plugin.sharedDevicesAllocationPolicy"
-_NEW_POLICY: Final = "allocation.sharedPolicy"
 
 
 def parse_config(text: bytes | str, *, name: str, overrides: Overrides = NO_OVERRIDES) -> Config:
@@ -72,7 +70,7 @@ def _complete(document: Document, origins: dict[str, Origin]) -> Document:
         origins["flags.nvidiaDevRoot"] = Origin(text="follows nvidiaDriverRoot")
     strategies = tuple(dict.fromkeys(plugin.device_list_strategy))
     flags = msgspec.structs.replace(flags, plugin=msgspec.structs.replace(plugin, device_list_strategy=strategies))
-    if plugin.shared_devices_allocation_policy is not None and origins[_NEW_POLICY] == DEFAULT:
+    if plugin.shared_devices_allocation_policy is not None and origins[NEW_POLICY] == DEFAULT:
         allocation = msgspec.structs.replace(allocation, shared_policy=plugin.shared_devices_allocation_policy)
-        origins[_NEW_POLICY] = Origin(text=f"follows {_OLD_POLICY}")
+        origins[NEW_POLICY] = Origin(text=f"follows {OLD_POLICY}")
     return msgspec.structs.replace(document, flags=flags, allocation=allocation)

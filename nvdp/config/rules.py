@@ -11,8 +11,9 @@ from nvdp.config.schema import Document
 from nvdp.config.sharing_rules import check_sharing
 from nvdp.model.listing import DeviceListStrategy
 
-_OLD_POLICY: Final = "flags.plugin.sharedDevicesAllocationPolicy"
-_NEW_POLICY: Final = "allocation.sharedPolicy"
+# Two keys for one thing: NVIDIA's, and the one that wins.
+OLD_POLICY: Final = "flags.plugin.sharedDevicesAllocationPolicy"
+NEW_POLICY: Final = "allocation.sharedPolicy"
 
 
 def check_rules(document: Document, findings: Findings, overrides: Overrides) -> None:
@@ -63,16 +64,16 @@ def _check_cdi_strategies(document: Document, findings: Findings) -> None:
 
 
 def _check_policies(document: Document, findings: Findings, overrides: Overrides) -> None:
-    """Two keys for one thing. Only the file contradicts itself; a flag or variable gives way to the file's own key."""
+    """Only the file contradicts itself; a flag or variable gives way to the file's own key."""
     old, new = document.flags.plugin.shared_devices_allocation_policy, document.allocation.shared_policy
-    if old is None or not findings.is_given(_NEW_POLICY) or old is new:
+    if old is None or not findings.is_given(NEW_POLICY) or old is new:
         return
-    if _OLD_POLICY in overrides.values:
-        origin = overrides.origins[_OLD_POLICY]
-        findings.warn(_NEW_POLICY, f"{new.value} wins over {old.value} of {origin}")
+    if OLD_POLICY in overrides.values:
+        origin = overrides.origins[OLD_POLICY]
+        findings.warn(NEW_POLICY, f"{new.value} wins over {old.value} of {origin}")
     else:
-        line = findings.find_line(_OLD_POLICY)
-        findings.report(_NEW_POLICY, f"{new.value}, but {_OLD_POLICY} is {old.value} (line {line}); remove one")
+        line = findings.find_line(OLD_POLICY)
+        findings.report(NEW_POLICY, f"{new.value}, but {OLD_POLICY} is {old.value} (line {line}); remove one")
 
 
 _RULES: Final[tuple[Callable[[Document, Findings], None], ...]] = (
