@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
+import msgspec
+
 from nvdp import __version__
 from nvdp.http.probes import build_health, build_ready, find_problems
 from nvdp.http.routes import Query, Response, Route
@@ -35,12 +37,14 @@ class Answers:
         *,
         metrics: Metrics,
         post: Post,
+        count_events: Callable[[], int],
         get_actors: Callable[[], Mapping[str, Probed]],
         container_problem: Callable[[], str | None],
     ) -> None:
         self.status = Status()
         self._metrics = metrics
         self._post = post
+        self._count_events = count_events
         self._get_actors = get_actors
         self._container_problem = container_problem
         self._exposition: Exposition | None = None
@@ -73,10 +77,14 @@ class Answers:
                 revision = os.environ.get(_REVISION, "")
                 self._exposition = exposition.Exposition(
                     exposition.DaemonCollector(
-                        self._metrics, lambda: self.status, version=__version__, revision=revision
+                        self._metrics, self._build_status, version=__version__, revision=revision
                     )
                 )
         return Response(body=self._exposition.render(), content_type=exposition.CONTENT_TYPE)
+
+    def _build_status(self) -> Status:
+        """The queue is counted now: a loop that is stuck publishes nothing, and that is when its length matters."""
+        return msgspec.structs.replace(self.status, queue_length=self._count_events())
 
     def _loop_answers(self, limit_s: float) -> bool:
         ping = Ping(answered=threading.Event())

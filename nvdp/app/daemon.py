@@ -52,6 +52,7 @@ from nvdp.services.remembering import Memory
 
 if TYPE_CHECKING:
     from nvdp.services.configuration import ConfigurationFile
+    from nvdp.services.offers import Offers
     from nvdp.services.resource import ResourceActor
 
 TERMINATION_LOG = Path("/dev/termination-log")
@@ -143,19 +144,7 @@ class Daemon:
         standing = StandingService(self._post, pod_resources=PodResourcesClient(options.pod_resources_socket))
         configuration = ConfigurationFile(options.config_file, self._overrides, self._post)
         watcher = Watcher(self._build_watches(configuration), log=log)
-        answers = Answers(
-            metrics=self._metrics,
-            post=self._post,
-            get_actors=lambda: offers.actors,
-            container_problem=WornContainer(
-                directory=self._directory,
-                dev=_DEV,
-                host_dev=_HOST_DEV,
-                follows_driver=Path(find_driver_root(self._overrides)).is_dir(),
-                get_driver=lambda: answers.status.driver,
-                clock=time.monotonic,
-            ),
-        )
+        answers = self._build_answers(offers)
         http = HttpServer(port=options.metrics_port, routes=answers.routes, log=log, defect=self._report_defect)
         starts: Mapping[str, Callable[[], None]] = {
             "gpus": gpus.start,
@@ -177,7 +166,7 @@ class Daemon:
                 observer=self._metrics,
                 log=log,
                 restart=partial(_start, starts),
-                look_now=partial(_call_all, (gpus.look_now, held.ask, watcher.check_now)),
+                look_now=partial(_call_all, (gpus.look_now, held.ask, standing.ask_soon, watcher.check_now)),
                 publish_status=answers.publish,
             ),
             held=held.first_answer(_HELD_WAIT_S) or Held(),
@@ -191,6 +180,23 @@ class Daemon:
         memory.flush(_FLUSH_S)
         log(Reason.STOPPED, f"nvdp {__version__}")
         return code
+
+    def _build_answers(self, offers: Offers) -> Answers:
+        answers = Answers(
+            metrics=self._metrics,
+            post=self._post,
+            count_events=self._events.qsize,
+            get_actors=lambda: offers.actors,
+            container_problem=WornContainer(
+                directory=self._directory,
+                dev=_DEV,
+                host_dev=_HOST_DEV,
+                follows_driver=Path(find_driver_root(self._overrides)).is_dir(),
+                get_driver=lambda: answers.status.driver,
+                clock=time.monotonic,
+            ),
+        )
+        return answers
 
     def _catch_signals(self, deadline: Deadline) -> None:
         def stop(number: int, _frame: FrameType | None) -> None:
