@@ -1,8 +1,10 @@
-"""What the tour prints: plain ASCII in at most 100 columns, with colours on a terminal that carry no meaning alone."""
+"""What the tour prints: plain ASCII in 80 to 100 columns, with colours on a terminal that carry no meaning alone."""
 
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import sys
 import textwrap
 from collections import Counter
@@ -17,9 +19,13 @@ from nvdp.simulate.stage import Stage
 from nvdp.simulate.steps import Step
 from nvdp.simulate.tour import StepResult, TourResult
 
-WIDTH = 100
+_MIN_WIDTH, _MAX_WIDTH = 80, 100
 _TITLE_WIDTH = 68
+_TIME_WIDTH = 22  # "12.34 s   limit 0.1 s"
 _INDENT = " " * 6
+_MAX_INDENT = 0.6  # of the width
+_UNBROKEN = "\0"
+_COLUMN = re.compile(r"(?<=\S) {2,}(?=\S)")
 
 
 class Narrator:
@@ -31,6 +37,8 @@ class Narrator:
         self._stream = stream or sys.stdout
         self._is_terminal = self._stream.isatty() and os.environ.get("TERM") != "dumb"
         self._has_colour = self._is_terminal and not os.environ.get("NO_COLOR")
+        self._width = choose_width(self._stream)
+        self._title_width = min(_TITLE_WIDTH, self._width - _TIME_WIDTH)
 
     def introduce(self, stage: Stage, *, paced: bool) -> None:
         """What this is and what of it is real."""
@@ -57,7 +65,7 @@ class Narrator:
         title = f"[{result.number}/{self._count}] {result.title}"
         verdict = "" if result.is_ok else self._red("   FAILED")
         time = f"{result.seconds:5.2f} s   limit {result.limit_s:g} s"
-        self._print(f"{self._bold(title)}{' ' * (_TITLE_WIDTH - len(title))}{time}{verdict}")
+        self._print(f"{self._bold(title)}{' ' * (self._title_width - len(title))}{time}{verdict}")
         self._print(*(f"{_INDENT}{line}" for line in result.lines))
         if not result.is_ok:
             self._print(f"        expected  {result.expected}", f"        seen      {result.seen}")
@@ -71,7 +79,8 @@ class Narrator:
         ok = sum(step.is_ok for step in result.steps)
         if not result.is_ok:
             text = f"{ok} of {len(result.steps) + result.not_run} as expected, 1 failed, {result.not_run} not run."
-            self._print(f"{self._bold(text)}{' ' * (_TITLE_WIDTH + 17 - len(text))}exit 1")
+            code = "exit 1"
+            self._print(f"{self._bold(text)}{' ' * (self._title_width + _TIME_WIDTH - len(code) - len(text))}{code}")
             return
         self._print(
             "",
@@ -81,7 +90,7 @@ class Narrator:
 
     def _print(self, *lines: str) -> None:
         for line in lines:
-            for part in _wrap(to_ascii(line)):
+            for part in wrap(to_ascii(line), self._width):
                 click.echo(part, file=self._stream, color=self._has_colour)
         self._stream.flush()
 
@@ -145,11 +154,32 @@ def to_ascii(text: str) -> str:
     return text.replace("→", "->").replace("…", "...").encode("ascii", "backslashreplace").decode()
 
 
-def _wrap(line: str) -> Sequence[str]:
-    """As many lines of at most WIDTH characters as it takes; nothing is cut, and no path is broken."""
-    if len(click.unstyle(line)) <= WIDTH:
+def choose_width(stream: TextIO) -> int:
+    """Columns to write in: those of the terminal, within limits; the most where nobody looks yet."""
+    if not stream.isatty():
+        return _MAX_WIDTH
+    return min(max(shutil.get_terminal_size().columns, _MIN_WIDTH), _MAX_WIDTH)
+
+
+def wrap(line: str, width: int) -> Sequence[str]:
+    """As many lines of at most ``width`` characters as it takes; nothing is cut, and no path is broken.
+
+    Columns are what two spaces or more divide. What does not fit stands below one of them, the last as a whole if it
+    can.
+    """
+    if len(click.unstyle(line)) <= width:
         return [line]
-    indent = " " * (len(line) - len(line.lstrip()) + 2)
-    return textwrap.wrap(
-        line, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False, replace_whitespace=False
+    columns = [gap.end() for gap in _COLUMN.finditer(line)]
+    hanging = len(line) - len(line.lstrip()) + 2
+    indent = max((column for column in columns if column <= width * _MAX_INDENT), default=hanging)
+    if columns and len(line) - columns[-1] <= width - indent:
+        line = line[: columns[-1]] + line[columns[-1] :].replace(" ", _UNBROKEN)
+    parts = textwrap.wrap(
+        line,
+        width,
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+        replace_whitespace=False,
     )
+    return [part.replace(_UNBROKEN, " ") for part in parts]

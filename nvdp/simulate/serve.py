@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import queue
+import shutil
 import sys
 import threading
 from collections import Counter
@@ -19,7 +20,7 @@ from nvdp.errors import HostError
 from nvdp.kubelet.proto import deviceplugin_v1beta1_pb2 as deviceplugin
 from nvdp.nvml.simulated.nodefile import load_node
 from nvdp.simulate.kubelet import AdmissionError, Pod
-from nvdp.simulate.narration import describe_gpus, to_ascii
+from nvdp.simulate.narration import describe_gpus, to_ascii, wrap
 from nvdp.simulate.stage import Stage
 
 _CONFIG = """\
@@ -112,7 +113,7 @@ class _Playground:
         ending = "Ctrl-C ends it." if self._stage.keeps else "Ctrl-C ends it and removes its files."
         click.echo(f"nvdp {nvdp.__version__}: a simulated node to play with. {ending}\n")
         for name, text in rows.items():
-            click.echo(to_ascii(f"  {name.strip():<11}{text}"))
+            _print(f"  {name.strip():<11}{text}")
         click.echo()
 
     def _read_typed(self) -> None:
@@ -177,6 +178,9 @@ class _Playground:
         name, count, resource = [*words, *("", "1", _DEFAULT_RESOURCE)[len(words) :]][:3]
         if not name or not count.isdecimal() or name in self._pods:
             raise ValueError(f"pod {name}: there is one of that name" if name in self._pods else _HELP[0])
+        offered = sorted(self._kubelet.node_status())
+        if resource not in offered:
+            raise ValueError(f"pod {name}: the node has no {resource}; there is {', '.join(offered) or 'nothing'}")
         pod = self._kubelet.admit(name, {"main": {resource: int(count)}})
         self._pods[name] = pod
         _say(f"pod {name} has {', '.join(sorted(pod.ids(resource)))}", *_describe(pod.response(resource)))
@@ -209,5 +213,12 @@ def _describe(response: deviceplugin.ContainerAllocateResponse) -> Sequence[str]
 def _say(*lines: str) -> None:
     stamp = dt.datetime.now().astimezone().strftime("%H:%M:%S")
     for line in lines:
-        click.echo(to_ascii(f"{stamp}  {line}"))
+        _print(f"{stamp}  {line}")
     sys.stdout.flush()
+
+
+def _print(line: str) -> None:
+    """One line in a file, as many as it takes on a terminal."""
+    text = to_ascii(line)
+    lines = wrap(text, shutil.get_terminal_size().columns) if sys.stdout.isatty() else [text]
+    click.echo("\n".join(lines))

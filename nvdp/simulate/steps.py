@@ -196,7 +196,7 @@ def stop_daemon(scene: Scene) -> Outcome:
     check(code == 0, expected="exit 0", seen=f"exit {code}; {daemon.last_line}")
     left = [path.name for path in sorted(directory.iterdir()) if path.is_socket() and path != scene.kubelet.socket]
     check(not left, expected="no socket left behind", seen=", ".join(left))
-    return Outcome(seconds, ("kubectl -n nvdp delete pod |  exit 0, no socket left behind",))
+    return Outcome(seconds, ("kubectl -n nvdp delete pod POD  |  exit 0, no socket left behind",))
 
 
 STEPS = (

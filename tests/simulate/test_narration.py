@@ -14,7 +14,7 @@ import yaml
 from nvdp.__main__ import cli
 from nvdp.commands.simulate import STEP_NAMES
 from nvdp.nvml.simulated.nodefile import load_node, parse_node
-from nvdp.simulate.narration import Narrator, build_next, describe_gpus, to_ascii
+from nvdp.simulate.narration import Narrator, build_next, describe_gpus, to_ascii, wrap
 from nvdp.simulate.session import find_program
 from nvdp.simulate.steps import STEPS
 from nvdp.simulate.tour import StepResult, TourResult
@@ -69,6 +69,7 @@ def test_colours_can_be_refused(name, value, monkeypatch):
 def test_without_colours_the_words_are_the_same(monkeypatch):
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "100")
     result = build_result(lines=("seen",))
     coloured = click.unstyle(tell(result, Terminal()))
     assert coloured.replace(f"[2/6] {STEPS[1].title} ...\r", "") == tell(result, io.StringIO())
@@ -81,6 +82,24 @@ def test_long_lines_are_broken_between_words_and_nothing_is_cut():
     assert max(len(line) for line in text.splitlines() if path not in line) <= 100
     assert " ".join(text.split()).count("word") == 40
     assert path in text.split()
+
+
+@pytest.mark.parametrize(("columns", "widest"), [("20", 80), ("80", 80), ("90", 90), ("200", 100)])
+def test_a_terminal_is_filled_and_not_overrun(columns, widest, monkeypatch):
+    monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.setenv("NO_COLOR", "1")
+    lines = ("kubectl describe node      |  nvidia.com/gpu:  0 -> 32     (8 GPUs x 4, all healthy)", "word " * 30)
+    shown = tell(build_result(lines=lines, expected="one", seen="another"), Terminal()).splitlines()
+    assert max(len(line.rpartition("\r")[2]) for line in shown) <= widest
+    assert "limit 1 s   FAILED" in " ".join(shown)
+
+
+def test_what_does_not_fit_stands_below_its_column_in_one_piece_if_it_can():
+    step = "      kubectl describe node      |  nvidia.com/gpu:  0 -> 32     (8 GPUs x 4, all healthy)"
+    assert wrap(step, 80) == [step[:60], f"{' ' * 36}(8 GPUs x 4, all healthy)"]
+    row = "  real       the nvdp daemon (pid 4711), gRPC on Unix sockets, the config file and its watch"
+    assert wrap(row, 80) == [row.removesuffix(" and its watch"), f"{' ' * 13}and its watch"]
+    assert wrap(row, 100) == [row]
 
 
 def test_text_of_others_is_made_ascii():

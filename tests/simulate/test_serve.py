@@ -89,6 +89,8 @@ def test_edits_of_the_users_own_files_are_followed_and_pods_come_and_go(served, 
     screen.wait(r"requested number of devices unavailable for nvidia.com/gpu. Requested: 7, Available: 4")
     screen.type("pod train")
     screen.wait(r"pod train: there is one of that name")
+    screen.type("pod lost 1 nvidia.com/gpx")
+    screen.wait(r"pod lost: the node has no nvidia.com/gpx; there is nvidia.com/gpu$")
     screen.type("end train")
     screen.wait(r"pod train is gone")
     screen.type("end train")
