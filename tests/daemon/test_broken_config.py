@@ -10,7 +10,7 @@ import pytest
 
 from tests.daemon.kernel import refuse
 from tests.daemon.node import GPU, build_config, gpu_uuid, healthy, wait_healthy
-from tests.daemon.process import LIMIT_S
+from tests.daemon.process import LIMIT_S, wait_until
 
 BROKEN = {
     "syntax": ("sharing: [", 'syntax: "["'),
@@ -70,7 +70,8 @@ def test_a_restart_with_a_broken_file_goes_on_with_what_was_good(kubelet, daemon
 @pytest.mark.invariant(9)
 def test_a_missing_file_at_a_restart_counts_as_a_broken_one(kubelet, daemon, config_map, start, root):
     daemon.wait_ready()
-    daemon.kill()  # not even a stop is needed to remember
+    wait_until(lambda: (root / "state" / "state.json").exists(), what="what is remembered")
+    daemon.kill()  # not even a stop is needed
     config_map.file.unlink()
 
     second = start()
