@@ -108,9 +108,7 @@ class Supervisor:
             case GpusScanned():
                 self._take_scan(event)
             case HeldRead():
-                changed = event.held.holdings != self._held.holdings
-                self._held = event.held
-                self._stale = self._stale or changed or self._waiting
+                self._take_held(event.held)
             case OfferedRead():
                 self._with.offers.reclaim(event.resources, requested_at=event.requested_at)
             case SocketDirectoryChanged():
@@ -153,6 +151,13 @@ class Supervisor:
             self._with.adoption.follow(event.inventory.gpus, event.ailments)
         elif before.ailments != event.ailments:
             self._mark("health", event.at)
+
+    def _take_held(self, held: Held) -> None:
+        if self._held.source is None:
+            self._with.offers.restore(held, names=self._with.memory.names)
+        changed = held.holdings != self._held.holdings
+        self._held = held
+        self._stale = self._stale or changed or self._waiting
 
     def _take_directory(self, event: SocketDirectoryChanged) -> None:
         if self._with.offers.kubelet_changed(event.kubelet, at=event.at):

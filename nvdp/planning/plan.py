@@ -225,6 +225,8 @@ class _Drafting:
                     self._note(verdict)
                     wanted[device.id] = self._withdraw(resource, device, verdict.holder)
         for resource, holdings in sorted(self._holders.items()):
+            if resource not in self._lists and resource not in self._inputs.names:
+                continue  # another plugin's: its GPUs count as held, but listing them would take it over
             wanted = self._lists.setdefault(resource, {})
             for device_id in sorted(holdings.keys() - wanted.keys(), key=order_of_id):
                 gpu_uuid = uuid_of_id(device_id)

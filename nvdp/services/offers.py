@@ -108,8 +108,12 @@ class Offers:
         return dict(self._actors)
 
     def restore(self, held: Held, *, names: frozenset[str]) -> None:
-        """Remember what a predecessor must have given out: see ``planning.ledger.restore``."""
-        self._given.update(restore(held, names=names, now=self._clock()))
+        """Remember what a predecessor must have given out: see ``planning.ledger.restore``. For the first answer only.
+
+        What pods get later of resources that we never offered, they get from another plugin.
+        """
+        for resource, given in restore(held, names=names, now=self._clock()).items():
+            self._given.setdefault(resource, given)
 
     def carry_out(self, lists: Mapping[str, ResourceList], *, cause: Cause | None) -> bool:
         """Make the actors equal to ``lists``: start, update, withdraw. True if any changed."""

@@ -441,12 +441,20 @@ def test_holders_that_become_known_only_after_the_first_lists_are_listed_then():
     assert ids(first, healthy=True) == replicas(A, 0, 1)
     given = {GPU: given_out(first.lists[GPU], at=100.0)}
     held = answer(holding(f"{A}::10", "b"), holding(f"{A}::9", "a"), holding(A, "whole", resource=SHARED), at=101.0)
-    plan = build_plan(inputs(sliced(2), gpu(0), held=held, given=given, now=101.0))
+    plan = build_plan(inputs(sliced(2), gpu(0), held=held, given=given, names=frozenset({SHARED}), now=101.0))
     assert ids(plan) == replicas(A, 9, 10, 0, 1)
     assert ids(plan, SHARED) == [A]
     assert ids(plan, healthy=True) == []
     assert plan.waiting
     assert {change.before for change in plan.changes} == {Form(SHARED, shared=False)}
+
+
+@pytest.mark.invariant(4)
+def test_what_pods_hold_of_a_resource_that_was_never_ours_is_not_listed_but_keeps_its_gpu_from_being_offered():
+    held = answer(holding(A, "theirs", resource="nvidia.com/theirs"), at=100.0)
+    plan = build_plan(inputs(sliced(2), gpu(0), gpu(1), held=held, now=101.0))
+    assert list(plan.lists) == [GPU]
+    assert ids(plan, healthy=True) == replicas(B, 0, 1)
 
 
 def test_a_held_form_that_was_never_given_out_is_free_when_its_pod_ends():
@@ -480,6 +488,19 @@ def test_a_gpu_that_arrives_and_finds_no_room_is_withheld_and_the_others_stay():
     assert plan.lists[GPU].devices == before.devices
     assert {one: held.reason for one, held in plan.withheld.items()} == {newcomer.uuid: "ListTooLarge"}
     assert plan.planned == {GPU: 3 * MOST}
+
+
+@pytest.mark.invariant(8)
+@pytest.mark.requirement(40)
+def test_a_gpu_that_comes_back_displaces_none_that_took_its_room_though_some_of_its_ids_are_still_listed():
+    successor = gpu(7)
+    offered = build_plan(inputs(sliced(MOST), *NODE[:2], successor)).lists[GPU]
+    old = ListedDevice(id=f"{C}::0", gpu_uuid=C, cause=Cause.WITHDRAWING, text="held by team/pod")
+    listing = msgspec.structs.replace(offered, devices=(*offered.devices, old))
+    held = answer(holding(old.id), at=99.0)
+    plan = build_plan(inputs(sliced(MOST), *NODE, successor, given={GPU: given_out(listing, at=50.0)}, held=held))
+    assert list(plan.withheld) == [C]
+    assert plan.lists[GPU].devices == listing.devices
 
 
 @pytest.mark.invariant(8)
