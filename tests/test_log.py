@@ -82,6 +82,23 @@ def test_a_line_of_text_says_whom_it_concerns_and_does_not_repeat_what_the_sente
     ]
 
 
+@pytest.mark.parametrize(
+    ("msg", "seconds", "shown"),
+    [
+        ("8 GPUs in 0.370s", 0.37, "8 GPUs in 0.370s"),
+        ("8 GPUs", 0.37, "8 GPUs  (0.370s)"),
+        ("handed out", 0.000171494, "handed out  (0.000171s)"),
+        ("back", 12, "back  (12.000s)"),
+        ("handed out", "soon", "handed out"),
+    ],
+)
+def test_a_duration_is_told_once_and_not_finer_than_anyone_reads(
+    msg: str, seconds: object, shown: str, stream: io.StringIO, clock: Clock
+):
+    configure_log(format="text", stream=stream, clock=clock)(Reason.ALLOCATION_SERVED, msg, seconds=seconds)
+    assert stream.getvalue().rstrip().endswith(f"AllocationServed    {shown}")
+
+
 def test_keys_are_lower_camel_case_and_enums_are_written_as_their_words(log: Log, stream: io.StringIO):
     log(Reason.STARTING, "nvdp", boot_id="x", cause=Cause.CALL_TIMEOUT, reasons=(Reason.STOPPED,), path=Path("/a"))
     line = read(stream)[0]

@@ -20,6 +20,7 @@ _TEXT_LIMIT = 4096  # characters of one value
 _TRACE_LIMIT = 16384
 _ITEM_LIMIT = 100
 _DEPTH_LIMIT = 4
+_MILLISECOND = 0.001
 _INT_LIMIT = 1 << 63
 _LEVEL_TEXT = {Level.DEBUG: "DEBUG", Level.INFO: "INFO ", Level.WARNING: "WARN ", Level.ERROR: "ERROR"}
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -49,11 +50,11 @@ def render_text(now: float, level: Level, reason: str, msg: str, fields: Mapping
     sentence = one_line(msg)
     told = set(_WORD.findall(sentence))
     rest = [
-        f"{text}s" if name == "seconds" else f"{_camel(name)} {text}"
+        text if name == "seconds" else f"{_camel(name)} {text}"
         for name, value in fields.items()
         if name not in _SUBJECT
         and name != "trace"
-        and (text := _field_text(value))
+        and (text := _seconds_text(value) if name == "seconds" else _field_text(value))
         and not _is_told(text, sentence, told)
     ]
     line = (
@@ -138,6 +139,13 @@ def _field_text(value: object) -> str:
     if isinstance(value, (list, tuple, set, frozenset)):
         return " ".join(one_line(item) for item in _plain_items(value, len(value), 0))
     return one_line(plain(value))
+
+
+def _seconds_text(value: object) -> str:
+    """As sentences have it: milliseconds are enough, and of less than one three digits."""
+    if not isinstance(value, (int, float)):
+        return ""
+    return f"{value:.3f}s" if value >= _MILLISECOND else f"{value:.3g}s"
 
 
 def _is_told(text: str, sentence: str, words: set[str]) -> bool:

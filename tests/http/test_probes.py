@@ -84,6 +84,12 @@ def test_a_refused_configuration_and_a_missing_driver_are_explained():
     assert json.loads(build_ready(status, {}).body)["driver"]["text"] == "libnvidia-ml.so.1 not found"
 
 
+def test_a_configuration_that_waits_for_the_driver_is_not_called_in_force():
+    status = Status(config=ConfigStatus(valid=True, hash="sha256:1f0c9a2e77b0", source="/config/mixed"))
+    text = build_ready(status, {"format": "text"}).body.decode()
+    assert "config    sha256:1f0c9a2e77b0 from /config/mixed, not in force yet\n" in text
+
+
 def test_healthz_does_not_fail_for_what_the_daemon_waits_out():
     for status in (Status(), STATUS, Status(driver=DriverStatus(state=DriverState.LOST), reason="DriverLost")):
         assert build_health(status, {}, problems=()).status == 200

@@ -112,7 +112,8 @@ def load_node(path_or_name: str) -> Node:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise HostError(f"{path}: the node file cannot be read: {error}") from error
+        reason = getattr(error, "strerror", None) or error
+        raise HostError(f"{path}: the node file cannot be read: {reason}") from error
     return parse_node(text, name=str(path))
 
 
