@@ -181,6 +181,23 @@ def test_more_than_one_replica_is_refused_per_container_not_per_pod(kubelet, sta
     assert daemon.metric("nvdp_allocations_refused_total", resource=GPU, reason="too_many") == 1
 
 
+def test_an_edit_of_what_containers_get_is_followed_without_a_new_list(kubelet, daemon, config_map):
+    with connect(kubelet) as client:
+        for plugin, shown in (({"deviceIDStrategy": "index"}, "2"), ({"deviceListStrategy": "volume-mounts"}, ROOT)):
+            lines = len(daemon.log)
+            config_map.publish(build_config(share=4, flags={"plugin": plugin}))
+            daemon.log.wait_for("ConfigApplied", after=lines)
+            assert visible_devices(client.allocate([f"{gpu_uuid(2)}::0"])) == [shown]
+
+        lines = len(daemon.log)
+        config_map.publish(build_config(share=4, timeSlicing={"failRequestsGreaterThanOne": True}))
+        daemon.log.wait_for("ConfigApplied", after=lines)
+        with pytest.raises(grpc.RpcError, match="1 allowed"):
+            client.allocate([f"{gpu_uuid(2)}::0", f"{gpu_uuid(1)}::0"])
+
+    assert len(kubelet.messages(GPU)) == 1
+
+
 @pytest.mark.requirement(45)
 def test_an_init_container_hands_its_devices_on(kubelet, daemon):
     pod = kubelet.admit("team/a", {"main": {GPU: 2}}, init_containers={"first": {GPU: 2}})

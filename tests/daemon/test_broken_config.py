@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import time
+from pathlib import Path
 
 import pytest
 
@@ -47,6 +48,27 @@ def test_broken_edits_change_nothing_and_their_mending_is_picked_up(kubelet, dae
     daemon.wait_probe("/readyz", lambda probe: probe.body["config"]["valid"])
     assert daemon.metric("nvdp_config_valid") == 1
     assert len(kubelet.registrations) == 1
+
+
+@pytest.mark.invariant(9)
+def test_what_is_no_file_is_refused_and_blocks_nothing(kubelet, root, start):
+    path = root / "nvdp.yaml"
+    path.write_text("version: v1\n")
+    daemon = start(config_file=path)
+    wait_healthy(kubelet, [gpu_uuid(number) for number in range(4)])
+
+    for make, kind in ((Path.mkdir, "a directory"), (os.mkfifo, "a named pipe")):
+        path.unlink()
+        make(path)
+        daemon.log.wait_for("ConfigRefused", text=f"is {kind}; a file is needed")
+        if path.is_dir():
+            path.rmdir()
+            path.touch()
+    assert daemon.ready().status == 200
+
+    path.unlink()
+    path.write_text("sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 3}]}}\n")
+    kubelet.wait_until(lambda: len(healthy(kubelet)) == 12, LIMIT_S)
 
 
 @pytest.mark.invariant(9)

@@ -85,6 +85,24 @@ def test_what_a_pod_was_just_given_stays_listed_as_long_as_the_pod_lives(kubelet
     assert daemon.running
 
 
+@pytest.mark.invariant(3)
+def test_what_an_edit_takes_away_comes_back_at_once_with_the_next(kubelet, daemon, config_map):
+    pod = kubelet.admit("team/a", {"main": {GPU: 1}})
+    (held,) = {identity.partition("::")[0] for identity in pod.ids(GPU)}
+    kept = {identity for identity in all_replicas(4) if not identity.startswith(held)}
+
+    for taken, left in (({"share": 2}, 8), ({"share": 4, "devices": {"exclude": [held]}}, 12)):
+        config_map.publish(build_config(**taken))
+        kubelet.wait_until(lambda left=left: len(healthy(kubelet)) == left, LIMIT_S)
+        assert kubelet.devices(GPU).keys() == all_replicas(4)
+        at = config_map.publish(build_config(share=4))
+        wait_healthy(kubelet, all_replicas(4))
+        assert time.monotonic() - at < 1
+    assert kept < healthy(kubelet)
+    assert len(kubelet.registrations) == 1
+    assert daemon.running
+
+
 @pytest.mark.requirement(48)
 def test_a_request_for_what_left_meanwhile_fails_the_pod_and_not_the_kubelet(kubelet, daemon, config_map):
     with kubelet.faults.hold_allocate(HoldPoint.REQUEST) as hold:
