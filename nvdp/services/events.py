@@ -39,7 +39,8 @@ class GpusScanned(msgspec.Struct, frozen=True, kw_only=True):
     """What services/gpus knows now: the merged inventory (None before the first answer) and who is ailing, by UUID.
 
     GPUs that vanished stay in the inventory, with an ailment, for ``devices.removeAfter``. ``control_nodes`` are the
-    driver's own device nodes that exist on this node, as container paths.
+    driver's own device nodes that exist on this node, as container paths. ``scanned_at`` is the wall time of the last
+    complete scan, which may be long before this event.
     """
 
     driver: DriverStatus
@@ -47,14 +48,19 @@ class GpusScanned(msgspec.Struct, frozen=True, kw_only=True):
     ailments: Mapping[str, Ailment]
     control_nodes: tuple[str, ...] = ()
     children_abandoned: int = 0
+    scanned_at: float | None = None
     at: float
     wall: float
 
 
 class HeldRead(msgspec.Struct, frozen=True, kw_only=True):
-    """A new answer about holders, also when nothing changed: its age is what withdrawals wait for."""
+    """A new answer about holders, also when nothing changed: its age is what withdrawals wait for.
+
+    ``podresources_up``: the last question to PodResources was answered, whatever the answer came from that stands.
+    """
 
     held: Held
+    podresources_up: bool = False
 
 
 class OfferedRead(msgspec.Struct, frozen=True, kw_only=True):

@@ -95,6 +95,7 @@ class GpuService:
         self._presence: Presence | None = None
         self._silenced: dict[str, Silenced] = {}
         self._scan_due_at = clock()
+        self._scanned_at: float | None = None
         self._posted: GpusScanned | None = None
 
     def start(self) -> None:
@@ -207,6 +208,7 @@ class GpuService:
 
     def _take_scan(self, scanned: Scanned, *, seconds: float) -> None:
         self._observer.scan_took(seconds)
+        self._scanned_at = self._wall()
         self._scan_due_at = self._clock() + self._settings.rescan_interval_s
         inventory, before = scanned.inventory, self._presence
         # A GPU to be left out that was not met is gone, or another card has its place now: the next scan will tell.
@@ -274,6 +276,7 @@ class GpuService:
             ailments=presence.ailments if presence is not None else {},
             control_nodes=self._find_control_nodes(),
             children_abandoned=self._children.count_abandoned(),
+            scanned_at=self._scanned_at,
             at=self._clock(),
             wall=self._wall(),
         )

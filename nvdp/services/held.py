@@ -43,7 +43,7 @@ class PodResources(Protocol):
 
 
 class HeldService:
-    """Posts ``HeldRead`` with each answer, and when it becomes known or unknown whether there is one.
+    """Posts ``HeldRead`` with each answer, and when a source of answers is lost or is there again.
 
     PodResources is asked, else the checkpoint read (``load_checkpoint`` raises HostError). While nobody listens on the
     kubelet's registration socket (``kubelet_answers`` is false) no pod can get or lose a device: the last answer
@@ -75,7 +75,8 @@ class HeldService:
         self._asked_at = float("-inf")
         self._held = Held()
         self._seen: frozenset[Holding] = frozenset()
-        self._pod_resources_up = False
+        self._podresources_up = False
+        self._told = HeldRead(held=self._held)
 
     def start(self) -> None:
         """Begin to ask, at once. Nothing happens if it does already."""
@@ -110,18 +111,6 @@ class HeldService:
             self._changed.wait_for(lambda: self._held.source is not None or self._stopping, timeout_s)
             return self._held if self._held.source is not None else None
 
-    @property
-    def held(self) -> Held:
-        """The newest answer."""
-        with self._changed:
-            return self._held
-
-    @property
-    def podresources_up(self) -> bool:
-        """Whether the last question to PodResources was answered."""
-        with self._changed:
-            return self._pod_resources_up
-
     def _run(self) -> None:
         began = time.monotonic()
         while True:
@@ -151,10 +140,10 @@ class HeldService:
         except KubeletError as error:
             refusal = str(error)
         else:
-            self._pod_resources_up = True
+            self._podresources_up = True
             complete = self._settling.complete(holdings, kubelet=self._pod_resources.kubelet, now=asked)
             return self._answer(Source.POD_RESOURCES, asked, complete)
-        self._pod_resources_up = False
+        self._podresources_up = False
         up = self._kubelet_answers()
         if not up and self._held.source is not None:
             return msgspec.structs.replace(self._held, unreadable_since=None)
@@ -177,14 +166,15 @@ class HeldService:
         return Held(source=source, requested_at=asked, holdings=ours)
 
     def _take(self, held: Held) -> None:
+        read = HeldRead(held=held, podresources_up=self._podresources_up)
         with self._changed:
-            if self._stopping or held == self._held:
+            if self._stopping or read == self._told:
                 return
-            self._held = held
+            self._held, self._told = held, read
             self._changed.notify_all()
         if held.source is Source.POD_RESOURCES:
             self._tell_new_holders(frozenset(held.holdings))
-        self._post(HeldRead(held=held))
+        self._post(read)
 
     def _tell_new_holders(self, now: frozenset[Holding]) -> None:
         """One line for each container that got something of a resource since the last answer, where it has a name."""

@@ -66,6 +66,8 @@ def test_each_complete_scan_is_posted_so_that_its_age_is_known_but_logged_once(b
     assert len(more) >= 3
     assert all((post.inventory, post.ailments) == (first.inventory, first.ailments) for post in more)
     assert more[-1].wall > first.wall
+    assert all(post.scanned_at is not None and post.scanned_at <= post.wall for post in bench.posts)
+    assert more[-1].scanned_at > first.scanned_at
     assert bench.reasons() == ["DriverReady"]
     assert len(child_pids()) == 1, "one child answers them all"
 
@@ -74,7 +76,7 @@ def test_a_driver_that_is_not_there_yet_is_waited_for(bench, node) -> None:
     node.write("driver: {state: missing}", gpus=0)
     bench.service.start()
     post = bench.wait(lambda post: post.driver.state is DriverState.MISSING)
-    assert post.inventory is None
+    assert (post.inventory, post.scanned_at) == (None, None)
     assert "libnvidia-ml.so.1 not found" in post.driver.text
     node.write("driver: {state: not-loaded}")
     post = bench.wait(lambda post: "kernel module is not loaded" in post.driver.text)
@@ -107,6 +109,8 @@ def test_a_driver_that_goes_makes_all_gpus_ail_with_their_facts_kept_until_it_is
     assert {ailment.cause.value for ailment in post.ailments.values()} == {"DriverLost"}
     assert len(post.ailments) == 4
     assert post.driver.version == "580.65.06", "the last one that was known"
+    complete = [post for post in bench.posts if post.driver.state is DriverState.READY]
+    assert post.scanned_at == complete[-1].scanned_at < post.wall, "no scan was complete since"
     node.write()
     bench.wait_healthy(4)
     assert bench.reasons() == ["DriverReady", "DriverLost", "DriverReady"]

@@ -70,12 +70,14 @@ class Posted:
     def __init__(self) -> None:
         self.changed = threading.Condition()
         self.answers: list[Held] = []
+        self.up: list[bool] = []
         self.lines: list[tuple[Reason, str, dict[str, object]]] = []
 
     def post(self, event) -> None:
         assert isinstance(event, HeldRead)
         with self.changed:
             self.answers.append(event.held)
+            self.up.append(event.podresources_up)
             self.changed.notify_all()
 
     def log(self, reason: Reason, msg: str, /, **fields: object) -> None:
@@ -87,6 +89,11 @@ class Posted:
         with self.changed:
             assert self.changed.wait_for(lambda: any(map(predicate, self.answers)), timeout_s), self.answers
             return next(held for held in self.answers if predicate(held))
+
+    def wait_up(self, up: list[bool], timeout_s: float = 5.0) -> None:
+        """Wait until the events have said so, one after the other, of PodResources."""
+        with self.changed:
+            assert self.changed.wait_for(lambda: self.up == up, timeout_s), self.up
 
     def said(self, reason: Reason) -> list[str]:
         with self.changed:
@@ -126,8 +133,8 @@ def test_the_first_answer_comes_at_once_and_is_posted(service, kubelet, posted):
     assert first.holdings == kubelet.pods
     assert first.requested_at >= began
     assert first.unreadable_since is None
-    assert posted.wait(lambda held: held == first) == service.held
-    assert service.podresources_up
+    posted.wait_up([True])
+    assert posted.answers == [first]
 
 
 def test_ids_of_other_plugins_are_left_out(service, kubelet):
@@ -190,7 +197,7 @@ def test_the_checkpoint_answers_where_pod_resources_does_not(service, kubelet, p
     service.start()
     answer = service.first_answer()
     assert (answer.source, answer.holdings) == (Source.CHECKPOINT, kubelet.recorded)
-    assert not service.podresources_up
+    posted.wait_up([False])
     assert posted.said(Reason.HOLDERS_UNKNOWN) == []
     kubelet.pods = (holding(3),)
     service.ask()
@@ -204,10 +211,11 @@ def test_while_the_kubelet_is_down_the_last_answer_stands(service, kubelet, post
     first = service.first_answer()
     kubelet.pods, kubelet.up = None, False
     service.ask()
-    assert kubelet.wait_asked(3)
-    assert service.held == first
+    posted.wait_up([True, False])
+    assert posted.answers == [first, first]
     kubelet.pods, kubelet.up = (), True
     assert posted.wait(lambda held: held.requested_at > first.requested_at).holdings == ()
+    posted.wait_up([True, False, True])
 
 
 def test_at_start_the_checkpoint_of_a_kubelet_that_is_down_tells_who_holds(service, kubelet):
@@ -225,13 +233,13 @@ def test_a_kubelet_that_comes_up_within_the_first_second_is_waited_for(service, 
     assert service.first_answer(1.0).holdings == (holding(0),)
 
 
-def test_without_any_source_the_first_answer_is_none_after_its_time(service, kubelet):
+def test_without_any_source_the_first_answer_is_none_after_its_time(service, kubelet, posted):
     kubelet.pods, kubelet.recorded, kubelet.up = None, None, False
     service.start()
     began = time.monotonic()
     assert service.first_answer(0.3) is None
     assert 0.3 <= time.monotonic() - began < 1
-    assert service.held == Held()
+    assert posted.answers == []
 
 
 @pytest.mark.invariant(3)
@@ -250,7 +258,7 @@ def test_a_kubelet_that_is_up_and_tells_nothing_is_reported_once_with_the_moment
     service.set_waiting(True)
     count = len(kubelet.asked)
     assert kubelet.wait_asked(count + 2)
-    assert service.held == unreadable
+    assert posted.answers == [first, unreadable]
     (line,) = posted.said(Reason.HOLDERS_UNKNOWN)
     assert "/run/pod-resources.sock: nobody answers" in line
     assert "/run/checkpoint: cannot be read" in line
@@ -305,14 +313,14 @@ def test_a_new_holder_is_one_line_for_each_container(service, kubelet, posted):
     ]
 
 
-def test_a_kubelet_that_hangs_blocks_nobody_and_stopping_ends_it(service, kubelet):
+def test_a_kubelet_that_hangs_blocks_nobody_and_stopping_ends_it(service, kubelet, posted):
     kubelet.free.clear()
     service.start()
     assert kubelet.wait_asked(1)
     began = time.monotonic()
     service.ask()
     service.set_waiting(True)
-    assert service.held == Held()
+    assert posted.answers == []
     assert service.first_answer(0.1) is None
     service.stop()
     (thread,) = [thread for thread in threading.enumerate() if thread.name == "held"]
