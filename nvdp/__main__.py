@@ -33,6 +33,7 @@ COMMANDS: Final = {
     "devices": _Command("nvdp.commands.devices:devices", "List the GPUs of this node."),
     "simulate": _Command("nvdp.commands.simulate:simulate", "See everything happen on a simulated node."),
 }
+_DAEMON: Final = "run"
 
 
 class _LazyGroup(click.Group):
@@ -61,12 +62,20 @@ def cli() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code. ``arguments`` default to those of the process."""
+    """Run one command and return its exit code. ``arguments`` default to those of the process.
+
+    Why the daemon cannot even start is also left for ``kubectl describe pod``, as is why it had to end.
+    """
     try:
         code = cli.main(args=arguments, prog_name="nvdp", standalone_mode=False)
         sys.stdout.flush()
     except (click.ClickException, NvdpError) as error:
-        click.echo(_say(error), err=True)
+        text = _say(error)
+        click.echo(text, err=True)
+        if list(sys.argv[1:] if arguments is None else arguments)[:1] == [_DAEMON]:
+            from nvdp.log import TERMINATION_LOG, write_termination_message  # noqa: PLC0415 - for the daemon only
+
+            write_termination_message(TERMINATION_LOG, text)
         return _WRONG if isinstance(error, (click.UsageError, UsageError, ConfigError)) else _FAILED
     except (click.Abort, KeyboardInterrupt):
         return _INTERRUPTED

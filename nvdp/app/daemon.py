@@ -35,6 +35,7 @@ from nvdp.http.server import HttpServer
 from nvdp.kubelet.checkpoint import load_checkpoint
 from nvdp.kubelet.sockets import SocketIdentity, check_socket_directory, is_listening, socket_directory_fingerprint
 from nvdp.log import (
+    TERMINATION_LOG,
     StreamLog,
     configure_log,
     describe_exception,
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
     from nvdp.services.offers import Offers
     from nvdp.services.resource import ResourceActor
 
-TERMINATION_LOG = Path("/dev/termination-log")
 _DEV, _HOST_DEV = Path("/dev"), Path("/host-dev")
 _HELD_WAIT_S = 1.0
 _FLUSH_S = 1.0

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Literal, Protocol, TextIO
 
 from nvdp.log.process import (
+    TERMINATION_LOG,
     describe_exception,
     open_standard_streams,
     silence_libraries,
@@ -26,6 +27,7 @@ from nvdp.log.sink import Sink
 from nvdp.model.reasons import Level, Reason
 
 __all__ = [
+    "TERMINATION_LOG",
     "Log",
     "StreamLog",
     "configure_log",

@@ -9,6 +9,7 @@ import warnings
 from pathlib import Path
 from typing import TypedDict
 
+TERMINATION_LOG = Path("/dev/termination-log")  # where Kubernetes looks unless the container says otherwise
 _LAST_STANDARD = 2
 _TERMINATION_LIMIT_BYTES = 4096  # the kubelet reads no more of it
 
