@@ -215,7 +215,7 @@ class _Drafting:
 
     def _keep_leaving(self) -> None:
         """Keep, Unhealthy, every ID that was given out or is held and that the plan does not want, until it may go."""
-        for resource, given in sorted(self._inputs.given.items()):
+        for resource, given in self._inputs.given.items():
             wanted = self._lists.setdefault(resource, {})
             for device in given.listed.devices:
                 if device.id in wanted:
@@ -224,7 +224,7 @@ class _Drafting:
                 if not verdict.allowed:
                     self._note(verdict)
                     wanted[device.id] = self._withdraw(resource, device, verdict.holder)
-        for resource, holdings in sorted(self._holders.items()):
+        for resource, holdings in self._holders.items():
             if resource not in self._lists and resource not in self._inputs.names:
                 continue  # another plugin's: its GPUs count as held, but listing them would take it over
             wanted = self._lists.setdefault(resource, {})

@@ -87,7 +87,7 @@ def _named_otherwise(config: Config, gpu: Gpu) -> bool:
 def _shared_by(path: str, config: Config, pins: Mapping[str, str]) -> Concerns:
     """The GPUs of the entry at ``path``: those of its list, or all of its resource; all for a key of the block."""
     for entry in _entries(config):
-        if f"{path}.".startswith(f"{entry.path}."):
+        if path.startswith(entry.path):
             if entry.name != GPU_RESOURCE:
                 return lambda _gpu: False  # no GPU has that name in this version
             if entry.devices.refs:

@@ -69,6 +69,7 @@ class Node:
             inputs = self.build_inputs()
             self.plan = build_plan(inputs)
             self.plans += 1
+            assert list(self.plan.lists) == sorted(self.plan.lists)
             if self.plans % 16 == 0:
                 assert build_plan(_reorder(inputs)) == self.plan, "the plan depends on the order of a mapping"
             before = {resource: given.listed for resource, given in self.given.items()}

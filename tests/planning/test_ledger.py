@@ -123,6 +123,11 @@ def test_known_are_the_ids_given_out_and_those_held_by_gpu_and_form():
     }
 
 
+def test_ids_that_are_only_held_are_known_in_their_order():
+    held = our_holdings(answer(holding(f"{A}::10", "a"), holding(f"{A}::9", "b")), names=frozenset())
+    assert find_known({}, held) == {A: {Form(GPU, shared=True): [f"{A}::9", f"{A}::10"]}}
+
+
 def test_leaving_are_the_withdrawing_ids_not_those_that_ail():
     assert find_leaving(given_out(listed(GPU, A, B, unhealthy=(A,)), at=0.0)) == {A}
     assert find_leaving(given_out(listed(GPU, A, B, unhealthy=(A,), cause=Cause.LOST), at=0.0)) == frozenset()

@@ -457,6 +457,11 @@ def test_what_pods_hold_of_a_resource_that_was_never_ours_is_not_listed_but_keep
     assert ids(plan, healthy=True) == replicas(B, 0, 1)
 
 
+def test_held_ids_that_were_never_given_out_are_listed_in_their_order():
+    held = answer(holding(f"{C}::10", "a"), holding(f"{C}::9", "b"), holding(f"{B}::0", "c"))
+    assert ids(build_plan(inputs(sliced(2), gpu(0), held=held))) == [*replicas(A, 0, 1), f"{B}::0", *replicas(C, 9, 10)]
+
+
 def test_a_held_form_that_was_never_given_out_is_free_when_its_pod_ends():
     config, now = sliced(2), 101.0
     held = answer(holding(A, "whole", resource=SHARED), at=100.0)
