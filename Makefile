@@ -12,7 +12,9 @@ LOCK := $(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extr
 	--no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options $(if $(UPGRADE),--upgrade)
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@while IFS= read -r line; do case "$$line" in \
+		[a-z]*:*'## '*) printf '  make %-10s %s\n' "$${line%%:*}" "$${line##*## }" ;; \
+	esac; done < $(firstword $(MAKEFILE_LIST))
 
 setup: ## make .venv with everything that tests and development need
 	@.ci/setup dev

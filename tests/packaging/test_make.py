@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-TOOLS = ("sh", "make", "dirname", "awk", "sed", "git")  # of every machine that has make and git
+TOOLS = ("sh", "make", "dirname", "sed", "git")  # of every machine that has make and git
 
 
 class Machine:
