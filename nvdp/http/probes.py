@@ -98,7 +98,7 @@ def _build_text(status: Status, verdict: dict[str, object]) -> str:
     lines = [f"PROBLEM   {problem}" for problem in problems] if isinstance(problems, list) else []
     lines.append("ready" if status.ready else f"not ready: {status.reason}")
     since = _moment(config.applied_at)
-    in_force = f"in force since {since}" if since else "not in force yet"
+    in_force = f"in force since {since}" if since else "not applied yet"
     lines.append(
         f"config    {config.hash} from {config.source}, {in_force}" if config.hash else "config    none in force"
     )

@@ -87,7 +87,7 @@ def test_a_refused_configuration_and_a_missing_driver_are_explained():
 def test_a_configuration_that_waits_for_the_driver_is_not_called_in_force():
     status = Status(config=ConfigStatus(valid=True, hash="sha256:1f0c9a2e77b0", source="/config/mixed"))
     text = build_ready(status, {"format": "text"}).body.decode()
-    assert "config    sha256:1f0c9a2e77b0 from /config/mixed, not in force yet\n" in text
+    assert "config    sha256:1f0c9a2e77b0 from /config/mixed, not applied yet\n" in text
 
 
 def test_healthz_does_not_fail_for_what_the_daemon_waits_out():
