@@ -92,7 +92,7 @@ def test_a_restart_with_a_broken_file_goes_on_with_what_was_good(kubelet, daemon
 @pytest.mark.invariant(9)
 def test_a_missing_file_at_a_restart_counts_as_a_broken_one(kubelet, daemon, config_map, start, root):
     daemon.wait_ready()
-    wait_until(lambda: (root / "state" / "state.json").exists(), what="what is remembered")
+    wait_until((root / "state" / "state.json").exists, what="what is remembered")
     daemon.kill()  # not even a stop is needed
     config_map.file.unlink()
 
