@@ -61,8 +61,7 @@ def parse_checkpoint(data: bytes) -> tuple[Holding, ...]:
 def load_checkpoint(path: Path) -> tuple[Holding, ...]:
     """Read and parse. Raises HostError in one line that names the file; blocks as long as the disk does."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
-        with open(descriptor, "rb") as file:  # noqa: PTH123 - a descriptor, not a path
+        with open(path, "rb", opener=_open) as file:
             data = file.read(SIZE_LIMIT_BYTES + 1)
     except OSError as error:
         raise HostError(f"{path}: cannot be read: {error.strerror}") from error
@@ -72,6 +71,11 @@ def load_checkpoint(path: Path) -> tuple[Holding, ...]:
         return parse_checkpoint(data)
     except HostError as error:
         raise HostError(f"{path}: {error}") from error
+
+
+def _open(path: str, flags: int) -> int:
+    """Whatever lies there: never block, and never follow a link out of the kubelet's directory."""
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW)
 
 
 def _device_ids(entry: _Entry) -> set[str]:

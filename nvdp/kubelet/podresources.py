@@ -19,6 +19,7 @@ from google.protobuf.message import Message
 from nvdp.errors import KubeletError
 from nvdp.kubelet.proto import podresources_v1_pb2 as podresources
 from nvdp.kubelet.protocol import GET_ALLOCATABLE_RESOURCES, LIST_POD_RESOURCES, Call
+from nvdp.kubelet.server import build_address
 from nvdp.model.held import Holding
 
 Q = TypeVar("Q", bound=Message)
@@ -103,7 +104,7 @@ class PodResourcesClient:
                     "not mounted (--pod-resources-socket)"
                 )
             if self._channel is None:
-                self._channel = grpc.insecure_channel(f"unix:{self._socket}", options=_OPTIONS)
+                self._channel = grpc.insecure_channel(build_address(self._socket), options=_OPTIONS)
                 self._connected_to = identity
             return self._channel
 

@@ -6,7 +6,10 @@ import re
 
 import msgspec
 
-_ID = re.compile(r"(?P<uuid>(?:GPU|MIG)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?:::(?P<number>0|[1-9][0-9]*))?")
+# A list has room for less than a hundred thousand replicas, and a longer number may be one that Python refuses to read.
+_ID = re.compile(
+    r"(?P<uuid>(?:GPU|MIG)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?:::(?P<number>0|[1-9][0-9]{0,5}))?"
+)
 
 
 class ReplicaId(msgspec.Struct, frozen=True, order=True):
