@@ -23,6 +23,7 @@ def run(**parameters: Any) -> None:
     """
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _stop_at_once)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # everything is about to be looked at
     options, overrides = parse_options(collect_flags(parameters), os.environ)
     from nvdp.app import daemon  # noqa: PLC0415 - only once the options are known to be good
 
