@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import shutil
 import sys
 from collections.abc import Sequence
 from typing import Any, Final
@@ -24,8 +25,8 @@ from nvdp.services.events import Event, GpusScanned
 # A driver may take its minute to start, and then some GPUs their five seconds not to answer.
 _LIMIT_S: Final = INIT_LIMIT_S + 60
 _COLUMNS: Final = ("INDEX", "UUID", "PCI", "PRODUCT", "MEMORY", "CC", "NUMA", "MIG", "STATE")
-
-_WHOLE: Final = {"UUID": 40, "PCI": 12}
+_GAP: Final = "  "
+_STATE_WIDTH: Final = 24
 
 
 @click.command()
@@ -135,22 +136,25 @@ def _print_table(scanned: GpusScanned) -> None:
     click.echo(f"driver {driver.version or 'unknown'}, CUDA {driver.cuda_version or 'unknown'}, {count}")
     if not rows:
         return
+    widths = [max(len(row[column]) for row in (_COLUMNS, *rows)) for column in range(len(_COLUMNS))]
     if not sys.stdout.isatty():
-        widths = [max(len(row[column]) for row in (_COLUMNS, *rows)) for column in range(len(_COLUMNS))]
         for row in (_COLUMNS, *rows):
-            click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+            click.echo(_GAP.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
         return
     from rich.console import Console  # noqa: PLC0415 - only a terminal gets colours
     from rich.table import Table  # noqa: PLC0415 - as above
     from rich.text import Text  # noqa: PLC0415 - as above
 
-    table = Table(box=None, pad_edge=False)
-    for column in _COLUMNS:
-        # Names that are copied into other commands are never cut, whatever the width.
-        table.add_column(column, no_wrap=column in _WHOLE, overflow="fold", min_width=_WHOLE.get(column))
+    # Names are copied into other commands and never cut. A terminal too narrow for them continues each line below, as
+    # with `kubectl get -o wide`: that can be read, columns of single letters cannot.
+    widths[-1] = min(widths[-1], _STATE_WIDTH)
+    needed = sum(widths) + len(_GAP) * (len(widths) - 1)
+    table = Table(box=None, pad_edge=False, padding=(0, len(_GAP), 0, 0))
+    for column, width in zip(_COLUMNS, widths, strict=True):
+        table.add_column(column, no_wrap=column != _COLUMNS[-1], overflow="fold", min_width=width)
     for *cells, state in rows:
         table.add_row(*map(Text, cells), Text(state, style="green" if state == "ok" else "bold red"))
-    Console().print(table)
+    Console(width=max(needed, shutil.get_terminal_size().columns)).print(table)
 
 
 def _build_rows(scanned: GpusScanned) -> Sequence[tuple[str, ...]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 
@@ -120,17 +121,40 @@ def test_the_driver_root_is_the_one_of_the_daemon(nvdp, fake_driver, monkeypatch
         assert out.startswith("driver 570.1.1, CUDA 12.8, 4 GPUs\n")
 
 
-def test_a_terminal_gets_a_table_that_cuts_no_name() -> None:
+@pytest.mark.parametrize("columns", [20, 80, 200])
+def test_a_terminal_gets_one_line_for_each_gpu_however_narrow_it_is(columns: int) -> None:
+    shown = show_on_terminal("--simulated-node", "dgx-h100", columns=columns)
+    assert "\x1b[32mok" in shown
+    _, header, *rows = (re.sub(r"\x1b\[[\d;]*m", "", line).rstrip() for line in shown.splitlines())
+    assert header.split() == ["INDEX", "UUID", "PCI", "PRODUCT", "MEMORY", "CC", "NUMA", "MIG", "STATE"]
+    assert len(rows) == 8
+    assert rows[0] == (
+        "0      GPU-5faf8d00-dfc8-ced2-e2ae-b1837dc1308b  0000:1b:00.0  NVIDIA H100 80GB HBM3  80 GiB  9.0  0"
+        "     disabled  ok"
+    )
+
+
+def test_a_long_reason_is_folded_into_its_column(tmp_path) -> None:
+    node = tmp_path / "node.yaml"
+    node.write_text("gpus: [{model: t4, count: 2}]\nlost: [0]\n")
+    shown = show_on_terminal("--simulated-node", str(node), columns=130)
+    lines = [re.sub(r"\x1b\[[\d;]*m", "", line).rstrip() for line in shown.splitlines()[2:]]
+    at = lines[0].index("unreadable: ")
+    words = " ".join(line[at:] for line in lines if not line.startswith("1 ")).split()
+    assert " ".join(words).endswith("the GPU has fallen off the bus or cannot be reached")
+    assert max(map(len, lines)) <= 130
+
+
+def show_on_terminal(*arguments: str, columns: int) -> str:
     ours, theirs = pty.openpty()
-    environment = {**os.environ, "COLUMNS": "90", "TERM": "xterm"}
-    command = [sys.executable, "-m", "nvdp", "devices", "--simulated-node", "t4"]
+    environment = {**os.environ, "COLUMNS": str(columns), "TERM": "xterm"}
+    environment.pop("NO_COLOR", None)
+    command = [sys.executable, "-m", "nvdp", "devices", *arguments]
     subprocess.run(command, stdout=theirs, env=environment, check=True)
     os.close(theirs)
     shown = os.read(ours, 65536).decode()
     os.close(ours)
-    assert "GPU-23aa3987-b908-2356-30fe-cb44a7922a29" in shown
-    assert "0000:00:04.0" in shown
-    assert "\x1b[32mok" in shown
+    return shown
 
 
 @pytest.mark.parametrize("node", ["dgx-h100", "a100", "a10", "t4", "mixed"])
