@@ -115,17 +115,22 @@ def test_no_permission_in_the_socket_directory_ends_it_with_one(root, machine):
     assert "permission" in lines[-1] or "read-only" in lines[-1].lower()
 
 
-def test_the_last_line_is_left_for_kubectl_describe(root, machine):
+@pytest.mark.parametrize(
+    ("flags", "code", "text"),
+    [
+        (("--kubelet-root", f"/tmp/{'d' * 100}"), 1, "107 bytes"),
+        (("--metrics-port", "many"), 2, "--metrics-port"),
+        (("--no-such-flag",), 2, "no-such-flag"),
+    ],
+)
+def test_the_last_line_is_left_for_kubectl_describe(root, machine, flags, code, text):
     message = root / "termination-log"
     message.touch()
     pod = pod_dev(root / "dev", message)
-    deep = root / ("d" * 100)
-    code, lines = _run(
-        "--kubelet-root", deep, "--simulated-node", machine.path, "--state-dir", root / "s", launcher=pod
-    )
+    ended, lines = _run("--simulated-node", machine.path, "--state-dir", root / "s", *flags, launcher=pod)
 
-    assert code == 1
-    assert "107 bytes" in message.read_text()
+    assert ended == code
+    assert text in message.read_text()
     assert message.read_text() in lines[-1]
 
 
