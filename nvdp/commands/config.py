@@ -32,9 +32,9 @@ def config() -> None:
 @config.command()
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
 def check(files: tuple[str, ...]) -> int:
-    """Say whether each FILE is valid, and what is wrong with it; - is the standard input.
+    """Say whether each FILE is valid, and what is wrong.
 
-    Exit code 0 if all are valid, 2 if one is not, 1 if one could not be read.
+    A FILE named - is the standard input. Exit code 0 if all are valid, 2 if one is not, 1 if one could not be read.
     """
     verdicts = [_check_file(file) for file in files]
     return INVALID if INVALID in verdicts else max(verdicts)

@@ -139,7 +139,7 @@ def test_a_long_reason_is_folded_into_its_column(tmp_path) -> None:
     node.write_text("gpus: [{model: t4, count: 2}]\nlost: [0]\n")
     shown = show_on_terminal("--simulated-node", str(node), columns=130)
     lines = [re.sub(r"\x1b\[[\d;]*m", "", line).rstrip() for line in shown.splitlines()[2:]]
-    at = lines[0].index("unreadable: ")
+    at = lines[0].index("unreadable:")
     words = " ".join(line[at:] for line in lines if not line.startswith("1 ")).split()
     assert " ".join(words).endswith("the GPU has fallen off the bus or cannot be reached")
     assert max(map(len, lines)) <= 130
