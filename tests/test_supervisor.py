@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import random
 import signal
 import threading
 import time
@@ -17,7 +15,9 @@ from nvdp.model.reasons import Cause, Reason
 from nvdp.model.status import DriverState
 from nvdp.services.events import AllocateAnswered, HeldRead, OfferedRead, Ping
 from tests.planning.values import GPU, SHARED, ailment, answer, gpu, holding, parse, sliced, uuid
-from tests.virtual_node import ANSWER_S, STREAM_S, VirtualNode
+from tests.virtual.actor import STREAM_S
+from tests.virtual.holders import ANSWER_S
+from tests.virtual.node import VirtualNode
 
 A, B = uuid(0), uuid(1)
 TWO = (gpu(0), gpu(1))
@@ -298,6 +298,16 @@ def test_a_gpu_changes_its_form_a_moment_after_the_edit_if_nobody_holds_it_else_
     node.run(2.0)
     assert list(node.offers.actors) == [SHARED]
     assert node.made[0].stopped
+
+
+def test_a_resource_that_ends_is_withdrawn_as_soon_as_the_kubelet_has_taken_its_empty_list():
+    node = started()
+    node.read(sliced(2, rename=True))
+    node.run(5.1 + ANSWER_S)
+    whole = node.made[0]
+    assert (len(whole.taken[-1][1].devices), whole.stopped) == (2, "")
+    node.run(4 * STREAM_S)
+    assert (whole.taken[-1][1].devices, whole.stopped) == ((), "nothing is left of it")
 
 
 def test_an_answered_allocate_costs_a_plan_only_while_something_waits():
@@ -590,65 +600,3 @@ def test_a_turn_at_8_gpus_and_1000_replicas_takes_milliseconds():
         costs.append(time.process_time() - started_at)
     assert len(node.healthy(GPU)) == 8000
     assert min(costs) < 0.25  # 40 ms on an idle core; a machine may be slow and busy
-
-
-# whole days
-
-
-def live(node, chance):
-    """One thing that happens on a node."""
-    resource = chance.choice([GPU, SHARED])
-    free = []
-    if resource in node.offers.actors and node.actor(resource).taken and node.kubelet is not None:
-        held = set(node.pods.values())
-        offered = node.actor(resource).feed.current.listed
-        free = [one for one in node.healthy(resource) if (resource, one) not in held and offered.by_id.get(one)]
-        free = [one for one in free if offered.by_id[one].healthy]
-    if free and chance.random() < 0.5:
-        node.allocate(f"pod-{node.clock.now}", chance.choice(free), resource)
-        return
-    what = chance.randrange(8)
-    if what < 2 and node.pods:
-        del node.pods[chance.choice(sorted(node.pods))]
-    elif what < 4:
-        node.read(sliced(chance.choice([1, 2, 3, 5]), rename=chance.random() < 0.4))
-    elif what == 4:
-        node.see_kubelet(None if chance.random() < 0.3 else SocketIdentity(1, 100, chance.randrange(10**6)))
-    elif what == 5:
-        node.scan(*TWO, ailments={A: ailment()} if chance.random() < 0.5 else {})
-    elif what == 6:
-        node.readable = chance.random() < 0.6
-    elif node.offers.actors:
-        name = chance.choice(sorted(node.offers.actors))
-        node.actor(name).lose_stream()
-        node.crash(f"resource {name}")
-
-
-@pytest.mark.campaign
-@pytest.mark.invariant(3)
-@pytest.mark.invariant(4)
-@pytest.mark.parametrize("seed", range(60 if os.environ.get("NVDP_CAMPAIGN") == "full" else 6))
-def test_after_any_day_exactly_what_the_file_says_is_on_offer_by_itself(seed):
-    chance = random.Random(seed)
-    node = started(sliced(2))
-    for _ in range(150):
-        live(node, chance)
-        node.run(chance.choice([0.0, 0.004, 0.1, 1.0, 3.0, 7.0]))
-        forms = {}
-        for resource, device_id in node.pods.values():
-            assert device_id in node.offers.given[resource].listed.by_id
-            forms.setdefault(device_id.partition("::")[0], set()).add((resource, "::" in device_id))
-        assert all(len(form) == 1 for form in forms.values()), f"a GPU is promised twice: {forms}"
-    node.pods.clear()
-    node.readable = True
-    node.see_kubelet(NEW_KUBELET)
-    node.scan(*TWO)
-    node.read(sliced(3, rename=True))
-    node.run(60.0)
-    assert list(node.offers.actors) == [SHARED]
-    assert node.healthy(SHARED) == [*replicas(A, 0, 1, 2), *replicas(B, 0, 1, 2)]
-    assert node.unhealthy(SHARED) == []
-    assert node.status.ready
-    waits = node.clock.waits
-    node.run(3600.0)
-    assert node.clock.waits - waits <= 1

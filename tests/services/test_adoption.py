@@ -10,7 +10,7 @@ from nvdp.model.reasons import Cause, Level, Reason
 from nvdp.services.adoption import Adoption
 from nvdp.services.events import ConfigRead
 from tests.planning.values import ailment, gpu, inventory, parse, sliced, uuid
-from tests.virtual_node import Clock, Recorder
+from tests.virtual.recorder import Recorder
 
 pytestmark = pytest.mark.invariant(9)
 
@@ -24,7 +24,7 @@ class Scene:
 
     def __init__(self, last_good=None, pins=None):
         self.now = 50.0
-        self.record = Recorder(Clock())
+        self.record = Recorder()
         self.record.pins = pins or {}
         self.adoption = Adoption(
             last_good=last_good,

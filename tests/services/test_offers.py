@@ -12,7 +12,9 @@ from nvdp.model.reasons import Reason
 from nvdp.planning.ledger import Refusal
 from nvdp.services.offers import Cause
 from tests.planning.values import GPU, SHARED, answer, holding, listed, uuid
-from tests.virtual_node import STREAM_S, Pause, VirtualNode
+from tests.virtual.actor import STREAM_S
+from tests.virtual.clock import Pause
+from tests.virtual.node import VirtualNode
 
 A, B = uuid(0), uuid(1)
 OTHER_KUBELET = SocketIdentity(1, 300, 5)

@@ -1,0 +1,181 @@
+"""The real supervisor among stand-ins of its collaborators, in virtual time."""
+
+from __future__ import annotations
+
+import signal
+
+import msgspec
+
+from nvdp.config.schema import Config
+from nvdp.kubelet.sockets import SocketIdentity
+from nvdp.model.held import Held, Holding, Source
+from nvdp.model.inventory import Gpu
+from nvdp.model.listing import ResourceList
+from nvdp.model.status import DriverState, DriverStatus, Status
+from nvdp.services.adoption import Adoption
+from nvdp.services.collaborators import Collaborators
+from nvdp.services.events import (
+    AllocateAnswered,
+    ConfigRead,
+    GpusScanned,
+    ServiceCrashed,
+    SignalReceived,
+    SocketDirectoryChanged,
+)
+from nvdp.services.offers import Offers
+from nvdp.supervisor import Supervisor
+from tests.planning.values import inventory
+from tests.virtual.actor import STREAM_S, VirtualActor
+from tests.virtual.clock import Clock, Pause
+from tests.virtual.holders import VirtualHolders
+from tests.virtual.recorder import Recorder
+
+
+class VirtualNode:
+    """The supervisor and everything around it. ``run`` lets time pass; everything else happens at the moment."""
+
+    def __init__(self, *, last_good: Config | None = None, held: Held | None = None) -> None:
+        self.clock = Clock()
+        self.record = Recorder()
+        self.kubelet: SocketIdentity | None = SocketIdentity(1, 100, 1)
+        self.stream_s = STREAM_S
+        self.pods: dict[str, tuple[str, str]] = {}
+        self.readable = True
+        self.made: list[VirtualActor] = []
+        self.restarted: list[str] = []
+        self.looked = self.asked_standing = 0
+        self.configured: list[dict[str, float]] = []
+        self._unreadable_since: float | None = None
+        self._last_answer = held or Held(source=Source.POD_RESOURCES, requested_at=self.clock.now)
+        self.holders = VirtualHolders(self.clock, self.answer)
+        self.adoption = Adoption(
+            last_good=last_good,
+            memory=self.record,
+            log=self.record,
+            count_edit=lambda result: self.record.counted.append(("edit", result)),
+            wall=lambda: self.clock.now,
+        )
+        self.offers = Offers(self._make_actor, observer=self.record, log=self.record, clock=lambda: self.clock.now)
+        self.supervisor = Supervisor(
+            self.clock,
+            Collaborators(
+                adoption=self.adoption,
+                offers=self.offers,
+                gpus=self,
+                holders=self.holders,
+                standing=self,
+                memory=self.record,
+                observer=self.record,
+                log=self.record,
+                restart=self._restart,
+                look_now=self._look_now,
+                publish_status=self.record.statuses.append,
+            ),
+            held=self._last_answer,
+            clock=lambda: self.clock.now,
+            wall=lambda: self.clock.now,
+        )
+        self.clock.idle = self._serve
+
+    # Collaborators' side.
+
+    def configure(self, **settings: float) -> None:
+        self.configured.append(settings)
+
+    def ask_soon(self) -> None:
+        self.asked_standing += 1
+
+    def _make_actor(self, listed: ResourceList) -> VirtualActor:
+        self.made.append(VirtualActor(listed, self))
+        return self.made[-1]
+
+    def _restart(self, thread: str) -> bool:
+        self.restarted.append(thread)
+        return thread != "unknown"
+
+    def _look_now(self) -> None:
+        self.looked += 1
+
+    def _serve(self) -> None:
+        for actor in self.made:
+            actor.take_news()
+
+    # What a test does.
+
+    def run(self, seconds: float) -> int | None:
+        """Let time pass; the exit code if the supervisor has come to its end."""
+        self.clock.until = self.clock.now + seconds
+        try:
+            return self.supervisor.run()
+        except Pause:
+            return None
+
+    def read(self, config: Config | None = None, *problems: str, text: bytes = b"", missing: bool = False) -> None:
+        self.clock.put(
+            ConfigRead(
+                source="test.yaml", config=config, text=text, problems=problems, missing=missing, at=self.clock.now
+            )
+        )
+
+    def scan(self, *gpus: Gpu, ailments=None, state: DriverState = DriverState.READY, found: bool = True) -> None:
+        self.clock.put(
+            GpusScanned(
+                driver=DriverStatus(state=state),
+                inventory=inventory(*gpus) if found else None,
+                ailments=ailments or {},
+                at=self.clock.now,
+                wall=self.clock.now,
+            )
+        )
+
+    def see_kubelet(self, identity: SocketIdentity | None) -> None:
+        """The kubelet's socket is this one now."""
+        self.kubelet = identity
+        self.clock.put(SocketDirectoryChanged(kubelet=identity, at=self.clock.now))
+
+    def crash(self, thread: str) -> None:
+        self.clock.put(ServiceCrashed(thread=thread, error="ValueError: x", trace="trace"))
+
+    def signal(self, number: signal.Signals) -> None:
+        self.clock.put(SignalReceived(number=number))
+
+    def allocate(self, pod: str, device_id: str, resource: str) -> None:
+        """The pod gets the device: Allocate is answered, and PodResources shows it from now on."""
+        with self.actor(resource).feed.allocating([device_id]) as snapshot:
+            assert snapshot.listed.by_id[device_id].healthy
+        self.pods[pod] = (resource, device_id)
+        self.clock.put(AllocateAnswered(resource=resource))
+
+    def answer(self, asked_at: float) -> Held:
+        """What the holders' service would say to a question asked then."""
+        if self.kubelet is None:
+            return self._last_answer
+        if not self.readable:
+            self._unreadable_since = self._unreadable_since or self.clock.now
+            return msgspec.structs.replace(self._last_answer, unreadable_since=self._unreadable_since)
+        self._unreadable_since = None
+        holdings = sorted(
+            Holding(resource=resource, device_id=device_id, namespace="team", pod=pod, container="main")
+            for pod, (resource, device_id) in self.pods.items()
+        )
+        self._last_answer = Held(source=Source.POD_RESOURCES, requested_at=asked_at, holdings=tuple(holdings))
+        return self._last_answer
+
+    # What a test sees.
+
+    def actor(self, resource: str) -> VirtualActor:
+        return self.offers.actors[resource]
+
+    def healthy(self, resource: str) -> list[str]:
+        """The Healthy IDs of the list that the kubelet took last."""
+        return [device.id for device in self.taken(resource).devices if device.healthy]
+
+    def unhealthy(self, resource: str) -> list[str]:
+        return [device.id for device in self.taken(resource).devices if not device.healthy]
+
+    def taken(self, resource: str) -> ResourceList:
+        return self.actor(resource).taken[-1][1]
+
+    @property
+    def status(self) -> Status:
+        return self.record.statuses[-1]

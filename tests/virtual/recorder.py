@@ -1,0 +1,55 @@
+"""Memory, observers and log in one: what was remembered, counted and told."""
+
+from __future__ import annotations
+
+from nvdp.host.state import AppliedConfig
+from nvdp.model.reasons import Level, Reason
+from nvdp.model.status import Status
+
+
+class Recorder:
+    """``told`` are the lines of the log, ``counted`` the calls of observers, ``latencies`` in seconds."""
+
+    def __init__(self) -> None:
+        self.names: frozenset[str] = frozenset()
+        self.pins: dict[str, str] = {}
+        self.config: AppliedConfig | None = None
+        self.told: list[tuple[Reason, str]] = []
+        self.levels: list[Level] = []
+        self.counted: list[tuple[object, ...]] = []
+        self.latencies: list[tuple[str, float]] = []
+        self.statuses: list[Status] = []
+
+    def remember_names(self, names) -> None:
+        self.names |= set(names)
+
+    def remember_pins(self, pins, /) -> None:
+        self.pins = dict(pins)
+
+    def remember_config(self, config, pins, /) -> None:
+        self.config, self.pins = config, dict(pins)
+
+    def __call__(self, reason: Reason, msg: str, /, *, level: Level | None = None, **fields: object) -> None:
+        self.told.append((reason, msg))
+        self.levels.append(level or reason.level)
+
+    def texts(self, reason: Reason) -> list[str]:
+        return [text for told, text in self.told if told is reason]
+
+    def list_latency(self, cause: str, seconds: float) -> None:
+        self.latencies.append((cause, round(seconds, 3)))
+
+    def config_applied(self, seconds: float) -> None:
+        self.counted.append(("config_applied", round(seconds, 3)))
+
+    def kubelet_restarted(self) -> None:
+        self.counted.append(("kubelet_restarted",))
+
+    def device_health_changed(self, uuid: str, to: str) -> None:
+        self.counted.append(("health", uuid, to))
+
+    def service_restarted(self, service: str) -> None:
+        self.counted.append(("restarted", service))
+
+    def edits(self) -> list[object]:
+        return [one[1] for one in self.counted if one[0] == "edit"]
