@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from nvdp.config.schema import Config
-from nvdp.log import describe_exception
-from nvdp.model.held import Held, Source
+from nvdp.model.held import Held
 from nvdp.model.reasons import Reason
 from nvdp.model.status import DriverStatus, Status
 from nvdp.planning.announcing import Announcement, announce_health, announce_plan, describe_changes
@@ -66,11 +65,17 @@ class Supervisor:
         self._scan: GpusScanned | None = None
         self._changed_at: dict[str, float] = {}
         self._held = held
+        self._podresources_up = False
         self._asked_at = float("-inf")
         self._plan: Plan | None = None
         self._configured: Config | None = None
         self._plan_error = ""
-        self._restarts = Restarts(clock)
+        self._restarts = Restarts(
+            restart=lambda thread: collaborators.offers.restart(thread) or collaborators.restart(thread),
+            count=collaborators.observer.service_restarted,
+            log=collaborators.log,
+            clock=clock,
+        )
         self._cause: Cause | None = None
         self._stale = False
         self._stopping = False
@@ -81,7 +86,7 @@ class Supervisor:
         while not self._stopping:
             for event in self._drain():
                 self._take(event)
-            self._restart_crashed()
+            self._restarts.start_due()
             if not self._stopping:
                 self._turn()
                 self._with.publish_status(self._build_status())
@@ -108,7 +113,7 @@ class Supervisor:
             case GpusScanned():
                 self._take_scan(event)
             case HeldRead():
-                self._take_held(event.held)
+                self._take_held(event)
             case OfferedRead():
                 self._with.offers.reclaim(event.resources, requested_at=event.requested_at)
             case SocketDirectoryChanged():
@@ -121,7 +126,7 @@ class Supervisor:
             case SignalReceived():
                 self._take_signal(event.number)
             case ServiceCrashed():
-                self._take_crash(event)
+                self._restarts.note(event)
             case Ping():
                 event.answered.set()
 
@@ -152,11 +157,11 @@ class Supervisor:
         elif before.ailments != event.ailments:
             self._mark("health", event.at)
 
-    def _take_held(self, held: Held) -> None:
+    def _take_held(self, event: HeldRead) -> None:
         if self._held.source is None:
-            self._with.offers.restore(held, names=self._with.memory.names)
-        changed = held.holdings != self._held.holdings
-        self._held = held
+            self._with.offers.restore(event.held, names=self._with.memory.names)
+        changed = event.held.holdings != self._held.holdings
+        self._held, self._podresources_up = event.held, event.podresources_up
         self._stale = self._stale or changed or self._waiting
 
     def _take_directory(self, event: SocketDirectoryChanged) -> None:
@@ -171,22 +176,6 @@ class Supervisor:
         elif number == signal.SIGHUP:
             self._with.look_now()
             self._with.offers.look()
-
-    def _take_crash(self, event: ServiceCrashed) -> None:
-        delay_s = self._restarts.note_crash(event.thread)
-        text = f"{event.thread}: {event.error}; started again in {delay_s:.1f}s"
-        self._with.log(Reason.SERVICE_RESTARTED, text, thread=event.thread, error=event.error, trace=event.trace)
-
-    def _restart_crashed(self) -> None:
-        for thread in self._restarts.take_due():
-            self._with.observer.service_restarted(thread)
-            try:
-                known = self._with.offers.restart(thread) or self._with.restart(thread)
-            except RuntimeError as error:  # no thread can be started now
-                self._take_crash(ServiceCrashed(thread=thread, **describe_exception(error)))
-                continue
-            if not known:
-                self._with.log(Reason.SERVICE_RESTARTED, f"{thread}: no service of that name; it stays away")
 
     def _turn(self) -> None:
         """Judge a new configuration, then plan and give out until nothing more can be done at once."""
@@ -300,8 +289,7 @@ class Supervisor:
             if scan is not None and scan.inventory is not None
             else (),
             unmatched_references=len(self._with.adoption.unmatched),
-            podresources_up=self._held.source is Source.POD_RESOURCES,
-            scanned_at=scan.wall if scan is not None and scan.inventory is not None else None,
+            podresources_up=self._podresources_up,
+            scanned_at=scan.scanned_at if scan is not None else None,
             nvml_children_abandoned=scan.children_abandoned if scan is not None else 0,
-            queue_length=self._events.qsize(),
         )
