@@ -111,6 +111,19 @@ def test_what_pods_hold_at_the_start_is_in_the_first_lists():
     assert node.unhealthy("nvidia.com/old") == [B]
 
 
+@pytest.mark.invariant(3)
+def test_what_pods_held_at_the_start_is_in_the_first_lists_whatever_was_answered_since():
+    node = VirtualNode(held=answer(holding(f"{A}::7"), at=999.0))
+    node.see_kubelet(node.kubelet)
+    node.clock.put(HeldRead(held=answer(at=1000.0)))  # a kubelet that has just started may not know its pods yet
+    node.read(sliced(2))
+    node.scan(*TWO)
+    node.run(1.0)
+    assert node.unhealthy(GPU) == [f"{A}::7"]
+    node.run(6.0)
+    assert node.unhealthy(GPU) == []
+
+
 def test_names_that_were_given_out_are_remembered_for_the_next_start():
     node = started(sliced(2, rename=True))
     assert node.record.names == {SHARED}
