@@ -210,7 +210,12 @@ STEPS = (
 
 
 def check_fits(scene: Scene) -> None:
-    """Raise UsageError if the node offers less than the tour's pods ask for."""
+    """Raise UsageError if less is offered than the tour's pods ask for, or less than it counts on."""
+    if scene.shared.withheld:
+        raise UsageError(
+            f"{scene.shared.withheld}: not built yet, so that what it concerns is withheld, and the tour counts on all "
+            "devices; nvdp simulate --serve takes any configuration"
+        )
     asked = sum(_choose_count(scene, wish) for wish in _PODS.values())
     if scene.wanted < asked:
         raise UsageError(

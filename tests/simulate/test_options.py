@@ -38,6 +38,23 @@ def test_a_node_and_a_configuration_of_ones_own_are_played(command, short_path):
     assert (config.read_text(), node.read_text()) == (SHARED, "gpus: [{model: l4, count: 3}]\nremoved: [1]\n")
 
 
+def test_a_configuration_of_which_something_is_withheld_is_refused_and_not_played(command, short_path):
+    config = short_path / "my.yaml"
+    config.write_text(f"devices: {{exclude: [0]}}\n{SHARED.strip()}")
+    done = command.run("--config", str(config))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        f"{config}:1: devices.exclude: not built yet, so that what it concerns is withheld, and the tour counts on all "
+        "devices; nvdp simulate --serve takes any configuration\n"
+    )
+
+
+def test_what_is_not_built_and_withholds_nothing_here_does_not_keep_the_tour_from_playing(command, short_path):
+    config = short_path / "my.yaml"
+    config.write_text(f"{SHARED.replace('{plugin', '{migStrategy: mixed, plugin')}health: {{profile: catalog}}\n")
+    assert command.run("--config", str(config), "--step", "capacity").returncode == 0
+
+
 def test_a_step_that_takes_longer_than_its_limit_fails(command, short_path):
     slow = f"sh -c 'sleep 1.1; exec {sys.executable} -m nvdp \"$@\"' nvdp"
     done = command.run_strictly("--daemon", slow, "--step", "capacity", TMPDIR=str(short_path))
