@@ -8,6 +8,7 @@ from pathlib import Path
 import kubernetes_validate
 import kustomize
 import pytest
+import yaml
 
 import nvdp
 from nvdp.config.load import parse_config
@@ -206,6 +207,24 @@ def test_ports_and_mounts_are_where_the_code_looks_by_default(container: dict):
 def test_scrapes_find_the_port(objects: list, container: dict):
     annotations = find(objects, "DaemonSet")["spec"]["template"]["metadata"]["annotations"]
     assert annotations["prometheus.io/port"] == str(container["ports"][0]["containerPort"])
+
+
+def test_the_patch_for_a_kubelet_elsewhere_moves_what_is_mounted_and_not_where(pod: dict, objects: list):
+    page = (MANIFESTS.parent / "docs/install.md").read_text().split("## A kubelet elsewhere")[1]
+    (block,) = re.findall(r"```yaml\n(.*?)```", page.split("\n## ")[0], re.DOTALL)
+    (patch,) = yaml.safe_load(block)["patches"]
+    daemon_set = find(objects, "DaemonSet")
+    moved = kustomize.merge(daemon_set, yaml.safe_load(patch["patch"]))
+    kubernetes_validate.validate(moved, kubernetes_validate.latest_version(), strict=True)
+    assert patch["target"] == {"kind": "DaemonSet", "name": daemon_set["metadata"]["name"]}
+    before, after = (
+        {volume["name"]: volume.get("hostPath") for volume in one["volumes"]}
+        for one in (pod, kustomize.pod_spec(moved))
+    )
+    changed = {name: path for name, path in after.items() if path != before[name]}
+    assert changed.keys() == {"device-plugins", "pod-resources"}
+    for name, path in changed.items():
+        assert path == {**before[name], "path": f"/var/snap/microk8s/common{before[name]['path']}"}
 
 
 def test_gpu_nodes_are_picked_by_any_of_the_labels_that_name_them():
