@@ -20,7 +20,7 @@ from tests.daemon.node import (
     replicas,
     wait_healthy,
 )
-from tests.daemon.process import LIMIT_S
+from tests.daemon.process import LIMIT_S, wait_until
 
 
 def all_replicas(count: int) -> set[str]:
@@ -214,10 +214,11 @@ def test_while_nobody_can_tell_who_holds_what_no_gpu_changes_its_form(kubelet, s
     kubelet.wait_until(lambda: not healthy(kubelet), LIMIT_S)
     daemon.wait_scans(3)
     assert not healthy(kubelet)
+    wait_until(lambda: daemon.metric("nvdp_podresources_up") == 0, what="PodResources shown as lost")
 
     kubelet.serve_pod_resources()
     wait_healthy(kubelet, [gpu_uuid(number) for number in range(4)])
-    assert daemon.metric("nvdp_podresources_up") == 1
+    wait_until(lambda: daemon.metric("nvdp_podresources_up") == 1, what="PodResources shown as there again")
 
 
 @pytest.mark.invariant(3)
