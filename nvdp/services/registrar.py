@@ -56,6 +56,7 @@ class Registrar:
         self._known_to: SocketIdentity | None = None
         self._try_at: float | None = None
         self._stream_due_at: float | None = None
+        self._look_at: float | None = None
         self.kubelet: SocketIdentity | None = None
         self.server: PluginServer | None = None
         self.missing: str | None = "not registered yet"
@@ -68,7 +69,7 @@ class Registrar:
     @property
     def due_at(self) -> float | None:
         """When ``step`` has something to do, in monotonic seconds; None while only events can change anything."""
-        return min((at for at in (self._try_at, self._stream_due_at) if at is not None), default=None)
+        return min((at for at in (self._try_at, self._stream_due_at, self._look_at) if at is not None), default=None)
 
     def look(self) -> None:
         """Act on a kubelet that is new (a), and on a socket of ours that is gone or not ours any more (e)."""
@@ -80,10 +81,13 @@ class Registrar:
             self._advance()
 
     def step(self) -> None:
-        """Do what is due: the planned try, or a new one because no stream has come (d)."""
+        """Do what is due: the planned try, a new one because no stream has come (d), a look at a socket just made."""
         now = time.monotonic()
         if self._stream_due_at is not None and now >= self._stream_due_at:
             self._fail(f"the kubelet opened no ListAndWatch within {self._timings.no_stream_s:g}s", delay_s=0.0)
+        if self._look_at is not None and now >= self._look_at:
+            self._look_at = None
+            self.look()
         if self._try_at is not None and now >= self._try_at:
             self._advance()
 
@@ -115,7 +119,7 @@ class Registrar:
     def close(self) -> None:
         """Give up what is under way and stop serving."""
         self._end_attempt()
-        self._try_at = self._stream_due_at = None
+        self._try_at = self._stream_due_at = self._look_at = None
         server, self.server = self.server, None
         self._accepted = False
         if server is not None:
@@ -156,6 +160,7 @@ class Registrar:
             return False
         self._backoffs[Retry.NOT_SERVED].reset()
         old, self.server, self._refused = self.server, fresh, False
+        self._look_at = time.monotonic() + self._timings.look_again_s
         if old is None:
             return True
         self._accepted = False

@@ -35,12 +35,15 @@ class Timings(msgspec.Struct, frozen=True, kw_only=True):
 
     ``settle_s``: from the end of a stream that we ended to the next Register with the same kubelet, whose late clean-up
     would otherwise take the new registration away. ``no_stream_s``: after which a registration without a ListAndWatch
-    counts as failed. ``stable_s``: a stream that lived this long ended for a reason of its own, and the back-off starts
-    anew. ``probe_s``: for our own socket to answer. ``grace_s``: for calls to finish when a server stops.
+    counts as failed. ``look_again_s``: from a new socket of ours to a look at it; if it was deleted before anybody saw
+    it, those who watch the directory saw no change. ``stable_s``: a stream that lived this long ended for a reason of
+    its own, and the back-off starts anew. ``probe_s``: for our own socket to answer. ``grace_s``: for calls to finish
+    when a server stops.
     """
 
     settle_s: float = 1.0
     no_stream_s: float = 10.0
+    look_again_s: float = 1.5
     stable_s: float = 30.0
     probe_s: float = 2.0
     grace_s: float = 0.3

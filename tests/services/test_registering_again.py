@@ -74,6 +74,17 @@ def test_a_plugin_of_the_same_resource_that_goes_does_not_take_the_node_with_it(
     assert len(kubelet.admit("a", {"main": {GPU: 4}}).ids(GPU)) == 4
 
 
+@pytest.mark.invariant(7)
+def test_a_socket_that_is_deleted_before_anybody_saw_it_is_missed_all_the_same(node):
+    kubelet = node.kubelet()
+    _, observed = node.actor(timings=Timings(settle_s=0.1, look_again_s=0.3))
+    node.wait(streaming(observed))
+    node.own_socket().unlink()  # and nobody who watches the directory tells
+    node.wait(streaming(observed, 2))
+    assert node.own_socket().is_socket()
+    assert kubelet.allocatable(GPU) == 4
+
+
 @pytest.mark.requirement(19)
 @pytest.mark.invariant(7)
 @both_kubelets
