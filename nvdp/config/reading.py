@@ -234,7 +234,7 @@ def _build_origin(node: Node, hint: Any) -> Origin:
     text = f"file line {node.mark.line}"
     if hint is Duration and isinstance(node, Scalar) and is_bare_number(node.text):
         text += " (a bare number: seconds)"
-    return Origin(text=text, line=node.mark.line)
+    return Origin(text=text, line=node.mark.line, column=node.mark.column)
 
 
 def _say_what_is(node: Node) -> str:

@@ -195,11 +195,12 @@ class Document(msgspec.Struct, frozen=True, kw_only=True, rename=camel_key):
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
     """Where a value came from, ready to show: ``flag --x``, ``environment X``, ``file line 4`` or ``default``.
 
-    ``line`` is 0 for a value that is not from the file.
+    ``line`` and ``column`` are 0 for a value that is not from the file.
     """
 
     text: str
     line: int = 0
+    column: int = 0
 
     def __str__(self) -> str:
         return self.text

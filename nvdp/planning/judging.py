@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from nvdp.config.schema import Config
+from nvdp.config.schema import DEFAULT, Config
+from nvdp.errors import Problem
 from nvdp.model.inventory import Inventory
 from nvdp.planning.assignment import Form, assign, order_gpus
 from nvdp.planning.sizing import LIMIT_BYTES, gpu_bytes, most_replicas
@@ -13,8 +14,8 @@ from nvdp.planning.withholding import withhold
 _MIB = 1024 * 1024
 
 
-def find_unfit(config: Config, inventory: Inventory, pins: Mapping[str, str]) -> str | None:
-    """Why this node cannot take the configuration at all, as a message for its author; None if it can.
+def find_unfit(config: Config, inventory: Inventory, pins: Mapping[str, str]) -> Problem | None:
+    """Why this node cannot take the configuration at all, with the place in the file; None if it can.
 
     A list that passes 2 MiB would end the resource on the kubelet's side, so the edit is refused as a whole.
     """
@@ -30,9 +31,15 @@ def find_unfit(config: Config, inventory: Inventory, pins: Mapping[str, str]) ->
         assignment = assignments[members[0][0]]
         size = sum(gpu_bytes(uuid=uuid, numa_node=node, replicas=assignment.replicas) for uuid, node in members)
         if size > LIMIT_BYTES:
-            return (
-                f"{assignment.rule}.replicas: {len(members)} × {assignment.replicas} devices make a list of "
-                f"{_mib(size)} MiB; 2 MiB is allowed, at most {most_replicas(tuple(members))} replicas here"
+            path = f"{assignment.rule}.replicas"
+            origin = config.origins.get(path, DEFAULT)
+            return Problem(
+                file=config.name,
+                line=origin.line,
+                column=origin.column,
+                path=path,
+                message=f"{len(members)} × {assignment.replicas} devices make a list of {_mib(size)} MiB; "
+                f"2 MiB is allowed, at most {most_replicas(tuple(members))} replicas here",
             )
     return None
 

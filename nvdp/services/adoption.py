@@ -183,11 +183,12 @@ class Adoption:
             return True
         try:
             pins = resolve_pins(candidate, inventory.gpus, ailments, self._memory.pins)
-            unfit = find_unfit(candidate, inventory, pins)
+            problem = find_unfit(candidate, inventory, pins)
+            unfit = None if problem is None else str(problem)
         except Exception as error:  # noqa: BLE001 - a defect that a file brings to light must not take away the one before
-            unfit = f"judging it failed: {type(error).__name__}: {error}"
+            unfit = f"{candidate.name}: judging it failed: {type(error).__name__}: {error}"
         if unfit is not None:
-            self._refuse((f"{candidate.name}: {unfit}",), missing=False)
+            self._refuse((unfit,), missing=False)
         return unfit is None
 
     def _adopt(self, config: Config, inventory: Inventory, ailments: Mapping[str, Ailment]) -> Config:

@@ -14,20 +14,28 @@ UNKNOWN_NODE = inventory(*(gpu(number) for number in range(8)))
 
 
 def test_a_list_that_passes_2_mib_is_refused_with_the_limit_that_this_node_has():
-    message = find_unfit(sliced(70_000), EIGHT, {})
-    assert message == (
-        "sharing.timeSlicing.resources[0].replicas: 8 × 70000 devices make a list of 36 MiB; "
-        "2 MiB is allowed, at most 3988 replicas here"
+    config = sliced(70_000)
+    assert str(find_unfit(config, EIGHT, {})) == (
+        f"{config.name}:{_place(config)}: sharing.timeSlicing.resources[0].replicas: "
+        "8 × 70000 devices make a list of 36 MiB; 2 MiB is allowed, at most 3988 replicas here"
     )
+
+
+def _place(config) -> str:
+    """Line and column of the figure that is too large."""
+    origin = config.origins["sharing.timeSlicing.resources[0].replicas"]
+    assert origin.line > 0
+    assert origin.column > 0
+    return f"{origin.line}:{origin.column}"
 
 
 @pytest.mark.parametrize(("nodes", "most"), [(EIGHT, 3988), (UNKNOWN_NODE, 4315)])
 def test_the_limit_that_is_named_is_the_last_that_is_taken(nodes, most):
     assert find_unfit(sliced(most), nodes, {}) is None
-    assert (
-        find_unfit(sliced(most + 1), nodes, {})
-        == f"sharing.timeSlicing.resources[0].replicas: 8 × {most + 1} devices make a list of 2.0 MiB; "
-        f"2 MiB is allowed, at most {most} replicas here"
+    problem = find_unfit(sliced(most + 1), nodes, {})
+    assert problem.path == "sharing.timeSlicing.resources[0].replicas"
+    assert problem.message == (
+        f"8 × {most + 1} devices make a list of 2.0 MiB; 2 MiB is allowed, at most {most} replicas here"
     )
 
 
