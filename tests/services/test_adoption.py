@@ -202,6 +202,7 @@ def test_what_was_in_force_before_a_restart_is_not_refused_for_a_gpu_that_came_s
     else:
         scene.refuse(BROKEN)
     assert scene.judge() is LARGE
+    assert scene.status.refused == (None if readable else BROKEN)
 
 
 # the hardware
@@ -214,7 +215,7 @@ def test_an_edit_that_this_node_cannot_take_is_refused_and_the_one_before_stays(
     scene.read(LARGE)
     assert scene.judge() is None
     assert scene.adoption.config is FIRST
-    assert scene.status.refused.startswith("test.yaml: sharing.timeSlicing.resources[0].replicas: 2 × 70000 devices")
+    assert scene.status.refused.startswith("test.yaml:6:17: sharing.timeSlicing.resources[0].replicas: 2 × 70000 ")
     assert scene.record.edits() == ["applied", "refused"]
     assert scene.record.config.hash == FIRST.hash
 
@@ -240,6 +241,16 @@ def test_a_configuration_that_could_not_be_planned_with_is_taken_back():
     assert scene.record.config.hash == FIRST.hash
     assert scene.record.edits() == ["applied", "refused"]
     assert scene.adopt(sliced(4)).hash == sliced(4).hash
+
+
+def test_what_was_taken_back_is_not_remembered_in_the_place_of_the_last_good_one():
+    scene = Scene(last_good=FIRST)
+    scene.read(SECOND)
+    assert scene.judge() is SECOND
+    scene.adoption.reject("planning failed: x")
+    assert scene.judge() is FIRST
+    scene.adoption.confirm(FIRST, "")
+    assert scene.record.config is None
 
 
 # references
