@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -78,6 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             write_termination_message(TERMINATION_LOG, text)
         return _WRONG if isinstance(error, (click.UsageError, UsageError, ConfigError)) else _FAILED
     except (click.Abort, KeyboardInterrupt):
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # an impatient second one would kill the interpreter at its end
         return _INTERRUPTED
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter complains at its end

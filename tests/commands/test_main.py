@@ -61,17 +61,18 @@ def test_no_command_is_the_help_and_exit_code_2(arguments: list[str], capsys):
     assert "Commands:" in err
 
 
-def test_an_interrupted_command_is_exit_code_130():
+@pytest.mark.parametrize("pause_s", [0.2, 0.002])
+def test_an_interrupted_command_is_exit_code_130_however_often_it_is_interrupted(pause_s: float):
     process = subprocess.Popen([*NVDP, "config", "check", "-"], stdin=subprocess.PIPE, stderr=subprocess.PIPE)
     with process:
         assert process.stdin is not None
         assert process.stderr is not None
         process.stdin.write(b"#" * 100_000)  # more than a pipe holds: afterwards the command is reading
         process.stdin.flush()
-        for _ in range(100):  # a signal just before a read is seen with the next one
+        for _ in range(10_000):  # a signal just before a read is seen with the next one
             process.send_signal(signal.SIGINT)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(timeout=0.2)
+                process.wait(timeout=pause_s)
                 break
         assert process.returncode == 130
         assert b"Traceback" not in process.stderr.read()
