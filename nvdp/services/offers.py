@@ -233,9 +233,10 @@ class Offers:
             seconds = now - self._kubelet_at
             self._observer.list_latency("kubelet", seconds)
             if not self._returning:
+                count = len(self._actors)
                 text = (
                     f"kubelet.sock is new (inode {self._kubelet_change}); "
-                    f"{len(self._actors)} resources registered again in {seconds:.3f}s"
+                    f"{count} {'resource' if count == 1 else 'resources'} registered again in {seconds:.3f}s"
                 )
                 self._log(Reason.KUBELET_RESTARTED, text, seconds=round(seconds, 3))
 

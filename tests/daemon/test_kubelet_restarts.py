@@ -28,7 +28,7 @@ def test_a_kubelet_that_restarts_has_the_same_devices_within_a_second(kubelet, d
     )  # a socket that was swept away is never re-used
     assert not old_socket.exists()
     told = daemon.log.wait_for("KubeletRestarted")
-    assert "1 resources registered again" in told["msg"]
+    assert "1 resource registered again" in told["msg"]
     assert told["seconds"] < 1
     daemon.wait_ready()
     assert daemon.metric("nvdp_kubelet_restarts_total") == 3

@@ -295,7 +295,7 @@ def test_a_resource_that_is_withdrawn_is_not_waited_for_after_a_restart():
     scene.offers.kubelet_changed(OTHER_KUBELET, at=scene.node.clock.now)
     scene.run()
     (told,) = scene.record.texts(Reason.KUBELET_RESTARTED)
-    assert "1 resources registered again" in told
+    assert "1 resource registered again" in told
 
 
 def test_everyone_is_made_to_look():
