@@ -476,7 +476,7 @@ def test_a_kubelet_that_restarts_is_told_to_the_actors_and_asked_who_holds_what(
     assert node.asked_standing == 2
     assert ("kubelet_restarted",) in node.record.counted
     (told,) = node.record.texts(Reason.KUBELET_RESTARTED)
-    assert told.startswith("kubelet.sock is new (inode 100 → 100); 1 resources registered again in 0.0")
+    assert told.startswith("kubelet.sock is new (inode 100 → 100); 1 resource registered again in 0.0")
 
 
 def test_any_change_of_the_directory_makes_actors_look_at_their_sockets():
