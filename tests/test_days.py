@@ -67,8 +67,9 @@ def test_after_any_day_exactly_what_the_file_says_is_on_offer_by_itself(seed):
     node.readable = True
     node.see_kubelet(SocketIdentity(1, 100, 10**7))
     node.scan(*TWO)
-    node.read(sliced(3, rename=True))
-    node.run(60.0)
+    for config in (sliced(1), sliced(3, rename=True)):  # in between no replica is left that could stay as it is
+        node.read(config)
+        node.run(60.0)
     assert list(node.offers.actors) == [SHARED]
     assert node.healthy(SHARED) == [f"{one}::{number}" for one in (A, B) for number in range(3)]
     assert node.unhealthy(SHARED) == []

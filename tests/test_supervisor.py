@@ -124,6 +124,24 @@ def test_what_pods_held_at_the_start_is_in_the_first_lists_whatever_was_answered
     assert node.unhealthy(GPU) == []
 
 
+@pytest.mark.invariant(3)
+def test_a_first_answer_that_comes_late_is_taken_for_the_predecessors_and_disturbs_no_withdrawal():
+    node = VirtualNode(held=Held())
+    node.see_kubelet(node.kubelet)
+    node.readable = False
+    node.read(sliced(3))
+    node.scan(*TWO)
+    node.run(1.0)
+    node.read(sliced(2))
+    node.run(1.0)
+    node.pods = {"old": ("nvidia.com/old", A), "late": (GPU, f"{B}::8")}
+    node.readable = True
+    node.run(2.0)
+    assert node.unhealthy("nvidia.com/old") == [A]
+    assert set(node.unhealthy(GPU)) == {*replicas(A, 0, 1, 2), *replicas(B, 1, 2)}
+    assert node.healthy(GPU) == replicas(B, 0, 8)
+
+
 def test_names_that_were_given_out_are_remembered_for_the_next_start():
     node = started(sliced(2, rename=True))
     assert node.record.names == {SHARED}
