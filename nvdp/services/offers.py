@@ -31,8 +31,6 @@ class Actor(Protocol):
 
     def start(self) -> None: ...
 
-    def kubelet_changed(self, identity: SocketIdentity | None) -> None: ...
-
     def look(self) -> None: ...
 
     def reclaim(self) -> None: ...
@@ -168,7 +166,10 @@ class Offers:
         return False
 
     def kubelet_changed(self, identity: SocketIdentity | None, *, at: float) -> bool:
-        """Take in the identity of the kubelet's socket, seen ``at``; True if it came, went or is another one."""
+        """Take in the identity of the kubelet's socket, seen ``at``; True if it came, went or is another one.
+
+        What is to be done about it the actors know once they ``look``.
+        """
         before, self._kubelet = self._kubelet, identity
         if identity == before:
             return False
@@ -179,8 +180,6 @@ class Offers:
                 self._kubelet_change = f"{self._last_kubelet.inode} → {identity.inode}"
                 self._sent.clear()  # what comes now comes for this
             self._last_kubelet = identity
-        for actor in self._actors.values():
-            actor.kubelet_changed(identity)
         return True
 
     def set_held_elsewhere(self, counts: Mapping[str, Mapping[str, int]]) -> None:
@@ -198,6 +197,7 @@ class Offers:
                 actor.reclaim()
 
     def look(self) -> None:
+        """Let every actor look at the kubelet's socket and at its own."""
         for actor in self._actors.values():
             actor.look()
 
@@ -245,7 +245,6 @@ class Offers:
         self._actors[resource] = actor
         self.serving[resource] = Serving()
         self._record(resource, listed, version=1)
-        actor.kubelet_changed(self._kubelet)
         actor.start()
 
     def _record(self, resource: str, listed: ResourceList, *, version: int) -> None:

@@ -57,7 +57,7 @@ class Registrar:
         self._try_at: float | None = None
         self._stream_due_at: float | None = None
         self._look_at: float | None = None
-        self.kubelet: SocketIdentity | None = None
+        self._kubelet: SocketIdentity | None = None
         self.server: PluginServer | None = None
         self.missing: str | None = "not registered yet"
 
@@ -127,9 +127,9 @@ class Registrar:
 
     def _see_kubelet(self) -> bool:
         """Look who the kubelet is; whether it is there and not the one seen before."""
-        before = self.kubelet
-        self.kubelet = find_socket_identity(self._kubelet_socket) if self._kubelet_socket is not None else None
-        return self.kubelet is not None and self.kubelet != before
+        before = self._kubelet
+        self._kubelet = find_socket_identity(self._kubelet_socket) if self._kubelet_socket is not None else None
+        return self._kubelet is not None and self._kubelet != before
 
     def _advance(self) -> None:
         """Take the next step to being registered: serve if need be, then register, if there is a kubelet.
@@ -143,10 +143,10 @@ class Registrar:
         self._see_kubelet()
         if self._kubelet_socket is None:
             self.missing = "registration is off: no kubelet socket is set"
-        elif self.kubelet is None:
+        elif self._kubelet is None:
             self._wait_for_kubelet()
         else:
-            self._register(self.kubelet, self._kubelet_socket)
+            self._register(self._kubelet, self._kubelet_socket)
 
     def _serve_anew(self) -> bool:
         """Serve on a new socket, then end what is left of the old one; whether to register at once.
@@ -165,7 +165,7 @@ class Registrar:
             return True
         self._accepted = False
         self._see_kubelet()
-        settles = old.streams.count > 0 and self.kubelet is not None and self.kubelet == self._known_to
+        settles = old.streams.count > 0 and self._kubelet is not None and self._kubelet == self._known_to
         old.stop(grace_s=self._timings.grace_s)
         if settles:
             self.missing = "our socket was replaced; registering again"

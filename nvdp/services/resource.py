@@ -17,7 +17,6 @@ from typing import Protocol
 from nvdp.kubelet.feed import Feed
 from nvdp.kubelet.plugin import Plugin
 from nvdp.kubelet.servicer import DevicePluginServicer
-from nvdp.kubelet.sockets import SocketIdentity
 from nvdp.kubelet.streams import Stream
 from nvdp.log import Log, describe_exception
 from nvdp.model.listing import ResourceList
@@ -100,11 +99,6 @@ class ResourceActor:
             self._thread.start()
         except RuntimeError as error:
             self._post(ServiceCrashed(thread=self._thread.name, **describe_exception(error)))
-
-    def kubelet_changed(self, identity: SocketIdentity | None) -> None:
-        """The kubelet's socket was seen to be ``identity``. A hint: the news may be older than what we saw since."""
-        if identity != self._registrar.kubelet:
-            self.look()
 
     def look(self) -> None:
         """Look at the kubelet's socket and at our own now, and do what they ask for."""

@@ -31,6 +31,12 @@ class Scene:
         else:
             self.node.kubelet = None
 
+    def see_kubelet(self, identity, *, at):
+        """As the supervisor does when something changed in the kubelet's directory."""
+        changed = self.offers.kubelet_changed(identity, at=at)
+        self.offers.look()
+        return changed
+
     def give(self, *lists, cause=None):
         return self.offers.carry_out({one.resource: one for one in lists}, cause=cause)
 
@@ -238,13 +244,13 @@ def test_actors_learn_of_a_kubelet_that_came_went_or_is_another():
     scene.give(listed(GPU, A))
     scene.run()
     kubelet = scene.node.kubelet
-    assert not scene.offers.kubelet_changed(kubelet, at=0.0)
+    assert not scene.see_kubelet(kubelet, at=0.0)
     scene.node.kubelet = None
-    assert scene.offers.kubelet_changed(None, at=0.0)
+    assert scene.see_kubelet(None, at=0.0)
     scene.run()
     assert not scene.offers.serving[GPU].registered
     scene.node.kubelet = OTHER_KUBELET
-    assert scene.offers.kubelet_changed(OTHER_KUBELET, at=scene.node.clock.now)
+    assert scene.see_kubelet(OTHER_KUBELET, at=scene.node.clock.now)
     scene.run()
     assert scene.offers.serving[GPU].registered
 
@@ -253,7 +259,7 @@ def test_the_first_kubelet_is_no_restart_whoever_was_there_first():
     scene = Scene(kubelet=False)
     scene.give(listed(GPU, A))
     scene.node.kubelet = OTHER_KUBELET
-    scene.offers.kubelet_changed(OTHER_KUBELET, at=0.0)
+    scene.see_kubelet(OTHER_KUBELET, at=0.0)
     scene.run()
     assert scene.record.counted == []
     assert scene.record.told == []
@@ -264,11 +270,11 @@ def test_a_restart_of_the_kubelet_is_told_once_all_resources_are_registered_agai
     scene.give(listed(GPU, A), listed(SHARED, f"{B}::0"))
     scene.run()
     scene.node.kubelet = None
-    scene.offers.kubelet_changed(None, at=0.0)
+    scene.see_kubelet(None, at=0.0)
     scene.run()
     assert scene.record.counted == []
     scene.node.kubelet = OTHER_KUBELET
-    scene.offers.kubelet_changed(OTHER_KUBELET, at=scene.node.clock.now - 0.1)
+    scene.see_kubelet(OTHER_KUBELET, at=scene.node.clock.now - 0.1)
     assert scene.record.counted == [("kubelet_restarted",)]
     assert scene.record.told == []
     scene.run()
@@ -286,13 +292,13 @@ def test_a_resource_that_is_withdrawn_is_not_waited_for_after_a_restart():
     scene.give(listed(GPU, A), listed(SHARED, f"{B}::0"))
     scene.run()
     scene.node.kubelet = None
-    scene.offers.kubelet_changed(None, at=0.0)
+    scene.see_kubelet(None, at=0.0)
     scene.run()
-    scene.offers.kubelet_changed(OTHER_KUBELET, at=scene.node.clock.now)
+    scene.see_kubelet(OTHER_KUBELET, at=scene.node.clock.now)
     scene.give(listed(GPU, A))
     scene.node.kubelet = OTHER_KUBELET
-    scene.offers.kubelet_changed(None, at=0.0)
-    scene.offers.kubelet_changed(OTHER_KUBELET, at=scene.node.clock.now)
+    scene.see_kubelet(None, at=0.0)
+    scene.see_kubelet(OTHER_KUBELET, at=scene.node.clock.now)
     scene.run()
     (told,) = scene.record.texts(Reason.KUBELET_RESTARTED)
     assert "1 resource registered again" in told
@@ -396,7 +402,7 @@ def test_what_no_event_caused_is_not_timed_nor_is_the_wait_for_a_kubelet():
     alone.give(listed(GPU, A), cause=alone.cause())
     alone.run(3600.0)
     alone.node.kubelet = OTHER_KUBELET
-    alone.offers.kubelet_changed(OTHER_KUBELET, at=alone.node.clock.now)
+    alone.see_kubelet(OTHER_KUBELET, at=alone.node.clock.now)
     alone.run()
     assert alone.record.latencies == []
 
@@ -409,7 +415,7 @@ def test_a_list_that_a_restart_of_the_kubelet_overtook_is_not_timed_from_its_cau
     scene.give(listed(GPU, A, unhealthy=(A,)), cause=scene.cause())
     scene.run(100.0)
     scene.node.kubelet = OTHER_KUBELET
-    scene.offers.kubelet_changed(OTHER_KUBELET, at=scene.node.clock.now)
+    scene.see_kubelet(OTHER_KUBELET, at=scene.node.clock.now)
     scene.run()
     assert scene.record.latencies == [("kubelet", STREAM_S)]
 

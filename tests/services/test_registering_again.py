@@ -248,11 +248,11 @@ def test_a_newer_kubelet_cancels_the_attempt_with_the_older_one(node):
     assert [result for result in observed.results if result == "success"] == ["success"]
 
 
-def test_news_that_are_older_than_what_was_seen_change_nothing(node):
+def test_a_look_at_what_is_as_it_was_changes_nothing(node):
     kubelet = node.kubelet()
     actor, observed = node.actor()
     node.wait(streaming(observed))
-    actor.kubelet_changed(None)
+    actor.look()
     actor.feed.publish(build_list(replicas=3))
     kubelet.wait_until(lambda: len(kubelet.messages(GPU)) == 2)
     assert len(kubelet.registrations) == 1

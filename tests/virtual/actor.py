@@ -32,18 +32,19 @@ class VirtualActor:
         self.taken: list[tuple[float, ResourceList]] = []
         self._node = node
         self._stream: Watcher | None = None
+        self._seen = node.kubelet
         self._under_way = False
 
     def start(self) -> None:
         self._report()
         self._connect()
 
-    def kubelet_changed(self, identity: SocketIdentity | None) -> None:
-        self.lose_stream()
-        self._connect()
-
     def look(self) -> None:
         self.looks += 1
+        if self._node.kubelet != self._seen:
+            self._seen = self._node.kubelet
+            self.lose_stream()
+            self._connect()
 
     def reclaim(self) -> None:
         self.reclaims += 1
