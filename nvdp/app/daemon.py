@@ -260,7 +260,7 @@ class Daemon:
         """What is worth a warning once, at the start."""
         options, log = self._options, self._log
         for unbuilt in find_unbuilt_options(options):
-            log(Reason.FEATURE_NOT_BUILT, f"{unbuilt.path}: not built yet ({unbuilt.text})", path=unbuilt.path)
+            log(Reason.FEATURE_NOT_BUILT, unbuilt.sentence, path=unbuilt.path)
         if options.config_file is not None and find_static_mount(options.config_file):
             path = str(options.config_file)
             text = f"{path} is a subPath mount: no edit of the ConfigMap reaches it; mount the directory"

@@ -15,13 +15,12 @@ from nvdp.config.document import SIZE_LIMIT_BYTES
 from nvdp.config.load import parse_config
 from nvdp.config.options import parse_options
 from nvdp.config.schema import Config
-from nvdp.config.unbuilt import Outcome, Unbuilt, find_unbuilt, find_unbuilt_options
+from nvdp.config.unbuilt import Unbuilt, find_unbuilt, find_unbuilt_options
 from nvdp.errors import ConfigError, HostError
 
 VALID: Final = 0
 UNREADABLE: Final = 1
 INVALID: Final = 2
-_EFFECTS: Final = {Outcome.WITHHOLD: "what it concerns is withheld", Outcome.WARN: "it is ignored"}
 
 
 @click.group()
@@ -98,4 +97,4 @@ def _print_doubts(checked: Config, unbuilt: tuple[Unbuilt, ...]) -> None:
         click.echo(warning.render_warning(), err=True)
     for key in unbuilt:
         where = f"{checked.name}:{key.line}: " if key.line else ""
-        click.echo(f"{where}warning: {key.path}: not built yet ({key.text}); {_EFFECTS[key.outcome]}", err=True)
+        click.echo(f"{where}warning: {key.sentence}", err=True)

@@ -28,6 +28,9 @@ class Outcome(enum.Enum):
     WARN = "warn"
 
 
+_EFFECTS: Final = {Outcome.WITHHOLD: "what it concerns is withheld", Outcome.WARN: "it is ignored"}
+
+
 class Unbuilt(msgspec.Struct, frozen=True, kw_only=True):
     """One use of such a key. ``text`` says what it would have done; ``line`` is 0 if the file does not have it."""
 
@@ -35,6 +38,11 @@ class Unbuilt(msgspec.Struct, frozen=True, kw_only=True):
     line: int = 0
     outcome: Outcome
     text: str
+
+    @property
+    def sentence(self) -> str:
+        """For people: the key, what it would have done, and what becomes of it."""
+        return f"{self.path}: not built yet ({self.text}); {_EFFECTS[self.outcome]}"
 
 
 class Later(msgspec.Struct, frozen=True):

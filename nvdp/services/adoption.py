@@ -150,7 +150,7 @@ class Adoption:
                 hash=config.hash,
             )
         for unbuilt in find_unbuilt(config):
-            self._log(Reason.FEATURE_NOT_BUILT, f"{unbuilt.path}: not built yet ({unbuilt.text})", path=unbuilt.path)
+            self._log(Reason.FEATURE_NOT_BUILT, unbuilt.sentence, path=unbuilt.path)
 
     def reject(self, why: str) -> None:
         """What came into force could not be planned with: it is refused, and the one before is in force again."""

@@ -323,6 +323,6 @@ def test_warnings_and_keys_that_are_not_built_are_told_when_it_is_applied():
     assert warnings == ["test.yaml:1:41: warning: health.fatalXIDs[0]: 48 is also in ignoredXIDs (line 1); fatal wins"]
     assert scene.record.levels[1] is Level.WARNING
     assert scene.record.texts(Reason.FEATURE_NOT_BUILT) == [
-        "health.ignoredXIDs: not built yet (these XIDs would not make a device Unhealthy)",
-        "health.fatalXIDs: not built yet (these XIDs would make a device Unhealthy)",
+        "health.ignoredXIDs: not built yet (these XIDs would not make a device Unhealthy); it is ignored",
+        "health.fatalXIDs: not built yet (these XIDs would make a device Unhealthy); it is ignored",
     ]
