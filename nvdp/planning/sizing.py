@@ -6,8 +6,6 @@ PodResources answers grow with the list and hurt before. So a list may have half
 
 from __future__ import annotations
 
-from nvdp.model.listing import ListedDevice
-
 LIMIT_BYTES = 2 * 1024 * 1024
 
 _HEALTH_BYTES = 2 + len("Unhealthy")  # the longer of the two words: a list must fit whatever its health
@@ -20,11 +18,6 @@ def device_bytes(*, id_length: int, numa_node: int | None) -> int:
         node = 0 if numa_node == 0 else 1 + _varint_bytes(numa_node)
         body += 2 + 2 + node
     return 1 + _varint_bytes(body) + body
-
-
-def list_bytes(devices: tuple[ListedDevice, ...]) -> int:
-    """Encoded size of a whole list, all Unhealthy."""
-    return sum(device_bytes(id_length=len(device.id), numa_node=device.numa_node) for device in devices)
 
 
 def gpu_bytes(*, uuid: str, numa_node: int | None, replicas: int) -> int:

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from nvdp.model.listing import ListedDevice
 from nvdp.planning.assignment import Assignment, Form
 from nvdp.planning.fitting import fit, withhold_excess
-from nvdp.planning.sizing import LIMIT_BYTES, list_bytes, most_replicas
-from tests.planning.values import GPU, SHARED, gpu, uuid
+from nvdp.planning.sizing import LIMIT_BYTES, most_replicas
+from tests.planning.values import GPU, SHARED, gpu, list_bytes, uuid
 
 pytestmark = [pytest.mark.invariant(8), pytest.mark.requirement(40)]
 

@@ -13,7 +13,7 @@ from nvdp.model.reasons import Cause
 from nvdp.planning.assignment import Form
 from nvdp.planning.ledger import give, restore
 from nvdp.planning.plan import ModeChange, build_plan
-from nvdp.planning.sizing import LIMIT_BYTES, list_bytes, most_replicas
+from nvdp.planning.sizing import LIMIT_BYTES, most_replicas
 from tests.planning.stories import ids, replicas
 from tests.planning.values import (
     GPU,
@@ -24,6 +24,7 @@ from tests.planning.values import (
     gpu,
     holding,
     inputs,
+    list_bytes,
     listed,
     parse,
     sliced,

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from nvdp.kubelet.proto import deviceplugin_v1beta1_pb2 as deviceplugin
 from nvdp.model.listing import ListedDevice
 from nvdp.model.replica import ReplicaId
-from nvdp.planning.sizing import LIMIT_BYTES, device_bytes, gpu_bytes, list_bytes, most_replicas
-from tests.planning.values import uuid
+from nvdp.planning.sizing import LIMIT_BYTES, device_bytes, gpu_bytes, most_replicas
+from tests.planning.values import list_bytes, uuid
 
 NODES = st.none() | st.integers(0, 2**40)
 

@@ -13,6 +13,7 @@ from nvdp.model.listing import ListedDevice, ResourceList
 from nvdp.model.reasons import Cause
 from nvdp.planning.ledger import Given, give, note_taken
 from nvdp.planning.plan import Inputs
+from nvdp.planning.sizing import device_bytes
 
 GPU, SHARED = "nvidia.com/gpu", "nvidia.com/gpu.shared"
 
@@ -60,6 +61,11 @@ def given_out(listing: ResourceList, *, at: float, taken: bool = True) -> Given:
     """What is on record of ``listing`` after it was given out, and taken, ``at``."""
     record = give(None, listing, version=1, now=at)
     return note_taken(record, version=1, now=at) if taken else record
+
+
+def list_bytes(devices: tuple[ListedDevice, ...]) -> int:
+    """Encoded size of a whole list, all Unhealthy."""
+    return sum(device_bytes(id_length=len(device.id), numa_node=device.numa_node) for device in devices)
 
 
 def holding(device_id: str, pod: str = "pod", resource: str = GPU) -> Holding:
