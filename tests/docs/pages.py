@@ -14,7 +14,7 @@ _SPAN = re.compile(r"`([^`\n]+)`")
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _NOT_BUILT = "not built yet"
 _SEPARATORS = frozenset({"&&", "||", "|", "&", ";"})
-COMMANDS = frozenset({"git", "cd", "make", "nvdp", ".venv/bin/nvdp", "kubectl", "curl", "grep"})
+COMMANDS = frozenset({"git", "cd", "make", "nvdp", ".venv/bin/nvdp", ".venv/bin/python", "kubectl", "curl", "grep"})
 
 
 class Block(NamedTuple):
@@ -100,5 +100,5 @@ def is_shell(block: Block) -> bool:
 
 
 def is_output(block: Block) -> bool:
-    """A log, or JSON."""
-    return block.language == "" and re.match(r"\d{4}-|\{", block.text) is not None
+    """A log, JSON, or a table that begins with the version and the time."""
+    return block.language == "" and re.match(r"\d{4}-|\{|nvdp \d", block.text) is not None

@@ -62,7 +62,7 @@ def test_every_block_is_commands_or_output_or_names_its_language():
     ]
     assert unknown == []
     assert {block.language for block in find_blocks()} <= {"", "yaml", "python"}
-    assert all(block.page == "observability.md" for block in find_blocks() if is_output(block))
+    assert {block.page for block in find_blocks() if is_output(block)} == {"observability.md", "performance.md"}
 
 
 @commands_of(BLOCK_COMMANDS, "nvdp", ".venv/bin/nvdp")
@@ -110,6 +110,12 @@ def check_nvdp(words):
 def test_a_target_of_make_exists(command):
     (target,) = command.words[1:]
     subprocess.run(["make", "-n", target], cwd=ROOT, check=True, capture_output=True, timeout=20)
+
+
+@commands_of(ALL_COMMANDS, ".venv/bin/python")
+def test_a_module_of_python_is_in_the_checkout(command):
+    assert command.words[1] == "-m"
+    assert (ROOT / command.words[2].replace(".", "/") / "__main__.py").exists()
 
 
 @commands_of(ALL_COMMANDS, "kubectl")
