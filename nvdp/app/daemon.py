@@ -48,7 +48,6 @@ from nvdp.model.held import Held
 from nvdp.model.listing import ResourceList
 from nvdp.model.reasons import Level, Reason
 from nvdp.services.events import Event, SignalReceived, SocketDirectoryChanged
-from nvdp.services.remembering import THREAD as REMEMBER
 from nvdp.services.remembering import Memory
 
 if TYPE_CHECKING:
@@ -146,14 +145,8 @@ class Daemon:
         watcher = Watcher(self._build_watches(configuration), log=log)
         answers = self._build_answers(offers)
         http = HttpServer(port=options.metrics_port, routes=answers.routes, log=log, defect=self._report_defect)
-        starts: Mapping[str, Callable[[], None]] = {
-            "gpus": gpus.start,
-            "held": held.start,
-            "standing": standing.start,
-            "watch": watcher.start,
-            "http": http.start,
-            REMEMBER: memory.start,
-        }
+        services = (gpus, held, standing, memory, watcher, http)
+        starts = {service.THREAD: service.start for service in services}
         supervisor = Supervisor(
             self._events,
             Collaborators(

@@ -126,6 +126,8 @@ class Watcher:
     other watches; ``start`` after it makes that watch pass on again what it sees.
     """
 
+    THREAD: Final = "watch"
+
     def __init__(
         self,
         watches: Iterable[PathWatch[Any]],
@@ -156,7 +158,7 @@ class Watcher:
             self._failed.pop().forget()
         self.check_now()
         if self._thread is None or not self._thread.is_alive():
-            self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+            self._thread = threading.Thread(target=self._run, name=self.THREAD, daemon=True)
             self._thread.start()
 
     def check_now(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import threading
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from nvdp.http.routes import Route
 from nvdp.log import Log
@@ -22,7 +22,7 @@ class HttpServer:
     called on threads of their own, several at once; ``defect`` hears of their exceptions, the caller gets 500.
     """
 
-    THREAD_NAME = "http"
+    THREAD: Final = "http"
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class HttpServer:
     def start(self) -> None:
         """Serve on a thread named ``http``; returns at once. Also starts it again after it died of a defect."""
         if self._port:
-            threading.Thread(target=self._run, name=self.THREAD_NAME, daemon=True).start()
+            threading.Thread(target=self._run, name=self.THREAD, daemon=True).start()
 
     def stop(self) -> None:
         """Close the port. Does not wait for requests in progress."""

@@ -65,6 +65,8 @@ class GpuService:
     known is still known. ``sysfs`` is None on a simulated node, whose library knows the NUMA nodes itself.
     """
 
+    THREAD: Final = "gpus"
+
     def __init__(
         self,
         children: NvmlChildren,
@@ -101,7 +103,7 @@ class GpuService:
     def start(self) -> None:
         """Start the thread; nothing if it runs."""
         if self._thread is None or not self._thread.is_alive():
-            self._thread = threading.Thread(target=self._run, name="gpus", daemon=True)
+            self._thread = threading.Thread(target=self._run, name=self.THREAD, daemon=True)
             self._thread.start()
 
     def configure(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Hashable
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
@@ -53,6 +53,8 @@ class HeldService:
     expects ends the thread; ``start`` may then be called again.
     """
 
+    THREAD: Final = "held"
+
     def __init__(
         self,
         post: Post,
@@ -83,7 +85,7 @@ class HeldService:
         with self._changed:
             if self._thread is not None and self._thread.is_alive():
                 return
-            self._thread = threading.Thread(target=self._run, name="held", daemon=True)
+            self._thread = threading.Thread(target=self._run, name=self.THREAD, daemon=True)
             self._thread.start()
 
     def stop(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from typing import Final
 
 import msgspec
 
@@ -16,7 +17,6 @@ from nvdp.host.state import AppliedConfig, State
 from nvdp.log import Log
 from nvdp.model.reasons import Reason
 
-THREAD = "remember"
 DEFAULT_RETRY_S = 60.0
 
 
@@ -25,6 +25,8 @@ class Memory:
 
     ``save`` may raise HostError; it is then called again after ``retry_s``, or sooner with a newer state.
     """
+
+    THREAD: Final = "remember"
 
     def __init__(
         self, found: State, save: Callable[[State], None], *, log: Log, retry_s: float = DEFAULT_RETRY_S
@@ -59,7 +61,7 @@ class Memory:
 
     def start(self) -> None:
         """Start the thread, or start it anew after a crash."""
-        threading.Thread(target=self._run, name=THREAD, daemon=True).start()
+        threading.Thread(target=self._run, name=self.THREAD, daemon=True).start()
 
     def flush(self, timeout_s: float) -> bool:
         """Wait until the newest state is saved; False if that failed, or did not come about within the time."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Protocol
+from typing import Final, Protocol
 
 from nvdp.errors import KubeletError
 from nvdp.services.events import OfferedRead, Post
@@ -33,6 +33,8 @@ class StandingService:
     be called again.
     """
 
+    THREAD: Final = "standing"
+
     def __init__(
         self,
         post: Post,
@@ -53,14 +55,18 @@ class StandingService:
     def start(self) -> None:
         """Begin to ask. Nothing happens if it does already."""
         if self._thread is None or not self._thread.is_alive():
-            self._thread = threading.Thread(target=self._run, name="standing", daemon=True)
+            self._thread = threading.Thread(target=self._run, name=self.THREAD, daemon=True)
             self._thread.start()
 
     def ask_soon(self) -> None:
-        """Something changed in the kubelet's directory: ask once it has had time to take that in."""
+        """Something changed between us and the kubelet: ask once it has had time to take that in.
+
+        However often this is called, it puts off no question, and the kubelet is asked once in that time.
+        """
         with self._changed:
             now = time.monotonic()
-            self._due = [now + after_s for after_s in self._soon_s]
+            soon = [now + after_s for after_s in self._soon_s]
+            self._due = [due for due in self._due[:1] if due < soon[0]] + soon
             self._changed.notify_all()
 
     def stop(self) -> None:
