@@ -103,7 +103,7 @@ def run(command: list[str], what: str) -> None:
         status = process.wait()
     if status:
         sys.stderr.writelines(lines)
-        sys.exit(f"setup: {what} failed (exit {status}); pip's words are above. Run it again: it starts afresh")
+        sys.exit(f"setup: {what} failed (exit {status}); its words are above. Run it again: it starts afresh")
 
 
 def show_progress(reader: threading.Thread, lines: list[str], what: str) -> None:
@@ -120,7 +120,8 @@ def show_progress(reader: threading.Thread, lines: list[str], what: str) -> None
             sys.stderr.write("\r\x1b[K" + f"{turn} {what} {seconds:3.0f} s  {last}"[:width])
             sys.stderr.flush()
         else:
-            say(f"{what} … {seconds:.0f} s, {sum(line.startswith('Collecting') for line in lines)} packages")
+            packages = sum(line.startswith("Collecting") for line in lines)
+            say(f"{what} … {seconds:.0f} s{f', {packages} packages' if packages else ''}")
     if terminal:
         sys.stderr.write("\r\x1b[K")
 
