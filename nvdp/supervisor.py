@@ -120,6 +120,8 @@ class Supervisor:
                 self._take_directory(event)
             case ResourceReport():
                 self._with.offers.note(event)
+                if event.doubtful:
+                    self._with.standing.ask_soon()
                 self._stale = self._stale or self._waiting
             case AllocateAnswered():
                 self._stale = self._stale or self._waiting

@@ -33,6 +33,8 @@ class Actor(Protocol):
 
     def look(self) -> None: ...
 
+    def confirm(self, requested_at: float, /) -> None: ...
+
     def reclaim(self) -> None: ...
 
     def stop(self, reason: str) -> None: ...
@@ -188,12 +190,18 @@ class Offers:
             actor.feed.replace_held(counts.get(resource, {}))
 
     def reclaim(self, offered: frozenset[str], *, requested_at: float) -> None:
-        """Register anew what the kubelet took from us, a while before it was asked, and does not offer."""
+        """Take in what the kubelet offers by its own word.
+
+        What it took from us, a while before it was asked, and does not offer is registered anew.
+        """
         for resource, actor in self._actors.items():
+            if resource in offered:
+                actor.confirm(requested_at)
+                continue
             serving, given = self.serving[resource], self._given[resource]
             is_taken = serving.registered and serving.taken_version == given.version
             is_settled = is_taken and self._changed_at[resource] + _SETTLED_S < requested_at
-            if is_settled and given.listed.healthy_count and resource not in offered:
+            if is_settled and given.listed.healthy_count:
                 actor.reclaim()
 
     def look(self) -> None:

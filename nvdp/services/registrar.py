@@ -57,6 +57,7 @@ class Registrar:
         self._try_at: float | None = None
         self._stream_due_at: float | None = None
         self._look_at: float | None = None
+        self._doubted_at: float | None = None
         self._kubelet: SocketIdentity | None = None
         self.server: PluginServer | None = None
         self.missing: str | None = "not registered yet"
@@ -65,6 +66,11 @@ class Registrar:
     def registered(self) -> bool:
         """Whether the kubelet has accepted us and has taken a list since."""
         return self._accepted and self._streams.listed
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether a stream ended that was perhaps the kubelet's: whether it offers us it can be asked (``confirm``)."""
+        return self._doubted_at is not None
 
     @property
     def due_at(self) -> float | None:
@@ -91,6 +97,12 @@ class Registrar:
         if self._try_at is not None and now >= self._try_at:
             self._advance()
 
+    def confirm(self, requested_at: float) -> None:
+        """The kubelet was asked, at that time, and offers our devices: a stream that ended before was not its own."""
+        if self._doubted_at is not None and requested_at >= self._doubted_at + self._timings.end_seen_s:
+            self._doubted_at = self._try_at = None
+            self._backoffs[Retry.DOUBTFUL].reset()
+
     def reclaim(self) -> None:
         """Take back what the kubelet has from us and does not offer (f): as with a socket that is gone.
 
@@ -115,11 +127,13 @@ class Registrar:
             return
         if urgency is Retry.LOST or self._try_at is None:
             self._lose(urgency, opened_at=stream.opened_at)
+        else:
+            self._doubted_at = time.monotonic()
 
     def close(self) -> None:
         """Give up what is under way and stop serving."""
         self._end_attempt()
-        self._try_at = self._stream_due_at = self._look_at = None
+        self._try_at = self._stream_due_at = self._look_at = self._doubted_at = None
         server, self.server = self.server, None
         self._accepted = False
         if server is not None:
@@ -137,7 +151,7 @@ class Registrar:
         Whatever was under way or planned before is over: this attempt is newer.
         """
         self._end_attempt()
-        self._try_at = self._stream_due_at = None
+        self._try_at = self._stream_due_at = self._doubted_at = None
         if (self.server is None or self._refused or not self.server.is_ours()) and not self._serve_anew():
             return
         self._see_kubelet()
@@ -208,8 +222,9 @@ class Registrar:
         self._streams.answer(now)
         if self._streams.open:
             self.missing = None
-        elif self._streams.came:
-            self._lose(Retry.LOST, opened_at=now)
+        elif self._streams.came:  # and went; if it was somebody else's, the kubelet's is about to come
+            self.missing = "registered; the first ListAndWatch ended"
+            self._lose(Retry.DOUBTFUL, opened_at=now)
         else:
             self.missing = "registered; waiting for the kubelet's ListAndWatch"
             self._stream_due_at = now + self._timings.no_stream_s
@@ -232,17 +247,21 @@ class Registrar:
         if now - opened_at >= self._timings.stable_s:
             backoff.reset()
         delay_s = backoff.next_delay_s()
-        text = "the kubelet ended its ListAndWatch"
+        again = f"registering again in {delay_s:.2f}s"
         if urgency is Retry.LOST:
+            text = "the kubelet ended its ListAndWatch"
             self._plan_try(text, delay_s)
+            self._log(Reason.STREAM_LOST, f"{text}; {again}")
         else:
-            self._try_at = now + delay_s  # until then we count as registered: the kubelet's may be the other one
-        self._log(Reason.STREAM_LOST, f"{text}; registering again in {delay_s:.2f}s")
+            self._try_at = now + delay_s  # until then we count as registered: the kubelet's may be another one
+            self._doubted_at = now
+            text = "a ListAndWatch ended that may have been the kubelet's"
+            self._log(Reason.STREAM_LOST, f"{text}; {again}, unless the kubelet still offers our devices")
 
     def _plan_try(self, missing: str, delay_s: float) -> None:
         self.missing = missing
         self._accepted = False
-        self._stream_due_at = None
+        self._stream_due_at = self._doubted_at = None
         self._try_at = time.monotonic() + delay_s
 
     def _end_attempt(self) -> None:

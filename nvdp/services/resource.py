@@ -104,6 +104,10 @@ class ResourceActor:
         """Look at the kubelet's socket and at our own now, and do what they ask for."""
         self._inbox.put(self._registrar.look)
 
+    def confirm(self, requested_at: float) -> None:
+        """The kubelet, asked at that time (monotonic seconds), offers what it took from us."""
+        self._inbox.put(partial(self._registrar.confirm, requested_at))
+
     def reclaim(self) -> None:
         """The kubelet does not offer what it took from us: register anew."""
         self._inbox.put(self._registrar.reclaim)
@@ -172,6 +176,7 @@ class ResourceActor:
             streams=self.feed.streams,
             taken_version=self.feed.taken_version,
             missing=self._registrar.missing,
+            doubtful=self._registrar.doubtful,
             stopped=stopped,
         )
         if report == self._reported:

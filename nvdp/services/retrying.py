@@ -16,13 +16,14 @@ class Retry(enum.Enum):
     UNREACHABLE starts small: a kubelet that starts makes its socket a moment before it listens. Its limit may be
     large, because a kubelet that comes back is noticed by its new socket. LOST is what costs a node its GPUs, so even a
     stream that ends over and over is followed within 5 s (kubelet contract, requirement 15). DOUBTFUL is the end of a
-    stream that may have been the kubelet's while another one that may be is open.
+    stream that may have been the kubelet's while another one that may be is open, or may yet come; the kubelet can be
+    asked meanwhile (services/standing.py).
     """
 
     UNREACHABLE = (0.02, 30.0)
     REFUSED = (0.1, 30.0)
     LOST = (0.1, 4.0)
-    DOUBTFUL = (1.0, 60.0)
+    DOUBTFUL = (3.0, 60.0)
     NOT_SERVED = (0.1, 5.0)
 
     def __init__(self, first_s: float, limit_s: float) -> None:
@@ -38,7 +39,7 @@ class Timings(msgspec.Struct, frozen=True, kw_only=True):
     counts as failed. ``look_again_s``: from a new socket of ours to a look at it; if it was deleted before anybody saw
     it, those who watch the directory saw no change. ``stable_s``: a stream that lived this long ended for a reason of
     its own, and the back-off starts anew. ``probe_s``: for our own socket to answer. ``grace_s``: for calls to finish
-    when a server stops.
+    when a server stops. ``end_seen_s``: from the end of a stream to the kubelet's having seen it.
     """
 
     settle_s: float = 1.0
@@ -47,6 +48,7 @@ class Timings(msgspec.Struct, frozen=True, kw_only=True):
     stable_s: float = 30.0
     probe_s: float = 2.0
     grace_s: float = 0.3
+    end_seen_s: float = 0.3
 
 
 class Backoff:

@@ -31,7 +31,6 @@ def test_reconnects_leave_threads_files_and_memory_as_they_were(kubelet, daemon)
                 assert len(next(iter(stream)).devices) == 16
                 stream.cancel()
 
-    daemon.wait_scans(3)  # a stream that comes right after a registration may be the kubelet's
     reconnect(200)
     wait_until(lambda: daemon.metric("nvdp_kubelet_streams", resource=GPU) == 1, what="the end of all streams")
     threads, files, memory = process.num_threads(), process.num_fds(), process.memory_info().rss

@@ -154,6 +154,31 @@ def test_a_stream_that_the_kubelet_ends_is_answered_by_a_new_registration(kubele
     daemon.wait_ready()
 
 
+@pytest.mark.requirement(18)
+@pytest.mark.invariant(7)
+def test_streams_of_others_that_end_right_after_a_registration_are_no_reason_for_another(kubelet, daemon):
+    for _ in range(20):
+        with connect(kubelet) as client:
+            assert next(iter(client.watch())).devices
+
+    assert "unless the kubelet still offers our devices" in daemon.log.wait_for("StreamLost")["msg"]
+    daemon.wait_scans(4)  # more seconds than the doubt may last
+    assert len(kubelet.registrations) == 1
+    assert kubelet.open_streams(GPU) == 1
+    daemon.wait_ready()
+
+
+@pytest.mark.requirement(18)
+@pytest.mark.invariant(7)
+def test_where_the_kubelet_cannot_be_asked_such_an_end_is_followed_by_a_registration(kubelet, daemon):
+    kubelet.drop_pod_resources()
+    with connect(kubelet) as client:
+        assert next(iter(client.watch())).devices
+
+    kubelet.wait_until(lambda: len(kubelet.registrations) == 2, 5)
+    daemon.wait_ready()
+
+
 @pytest.mark.requirement(21)
 def test_nothing_but_sockets_is_written_to_the_kubelets_directory(kubelet, daemon, config_map):
     config_map.publish(build_config(share=2))

@@ -115,6 +115,8 @@ class ActorOnRecord:
 
     def look(self) -> None: ...
 
+    def confirm(self, requested_at) -> None: ...
+
     def reclaim(self) -> None:
         self.reclaims += 1
 

@@ -46,6 +46,9 @@ class VirtualActor:
             self.lose_stream()
             self._connect()
 
+    def confirm(self, requested_at: float) -> None:
+        """No stream of it is ever in doubt."""
+
     def reclaim(self) -> None:
         self.reclaims += 1
 
