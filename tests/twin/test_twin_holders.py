@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import time
+from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -43,10 +44,13 @@ class Asker:
         """An answer that is requested from here on."""
         asked = time.monotonic()
         self.service.ask()
-        while True:
-            held = self.events.get(timeout=5).held
-            if held.requested_at >= asked:
-                return held
+        return self.wait(lambda held: held.requested_at >= asked)
+
+    def wait(self, predicate: Callable[[Held], object]) -> Held:
+        """The next answer that is told and has ``predicate``."""
+        while not predicate(held := self.events.get(timeout=5).held):
+            pass
+        return held
 
 
 def serve(kubelet: Kubelet, plugin: ReferencePlugin) -> None:
@@ -92,7 +96,7 @@ def test_over_a_kubelet_restart_no_answer_ever_says_that_a_running_pods_device_i
             serve(kubelet, plugin)
             pod = kubelet.admit("team-a/pod", ONE)
             asker = Asker(kubelet)
-            kubelet.wait_until(lambda: asker.service.held.holdings)
+            asker.wait(lambda held: held.holdings)
             kubelet.restart()
         with asker, ReferencePlugin(kubelet.directory, name="again.sock", listed=LISTED) as plugin:
             assert {one.device_id for one in asker.ask().holdings} == pod.ids(RESOURCE)
@@ -113,8 +117,6 @@ def test_with_both_sources_gone_and_the_kubelet_up_the_answer_is_that_nobody_kno
             kubelet.drop_pod_resources()
             kubelet.corrupt_checkpoint()
             asker.service.ask()
-            kubelet.wait_until(lambda: asker.service.held.unreadable_since is not None)
-            assert asker.service.held.holdings == before.holdings
+            assert asker.wait(lambda held: held.unreadable_since is not None).holdings == before.holdings
             kubelet.stop()
-            kubelet.wait_until(lambda: asker.service.held.unreadable_since is None)
-            assert asker.service.held.holdings == before.holdings
+            assert asker.wait(lambda held: held.unreadable_since is None).holdings == before.holdings
