@@ -10,11 +10,10 @@ from contextlib import contextmanager
 import pytest
 
 from nvdp.simulate.kubelet import Kubelet
-from tests.daemon.node import GPU, SHARED, both_kubelets, build_config, gpu_uuid, healthy, wait_healthy
+from tests.daemon.node import SHARED, both_kubelets, build_config, gpu_uuid, healthy, wait_healthy
 from tests.daemon.process import LIMIT_S
 from tests.twin.reference_plugin import ReferencePlugin, device
 
-MIG = "nvidia.com/mig-1g.10gb"
 WHOLE = "nvidia.com/whole"
 
 
@@ -28,29 +27,19 @@ def _neighbour(kubelet: Kubelet, resource: str, ids: list[str]) -> Iterator[None
 
 
 @both_kubelets
-def test_a_resource_of_another_plugin_stays_its_own_when_a_pod_gets_it(kubelet, daemon, config_map):
-    ids = [f"MIG-0000000{number}-1111-4000-8000-000000000000" for number in range(4)]
-    with _neighbour(kubelet, MIG, ids):
-        kubelet.admit("theirs", {"main": {MIG: 1}})
-        ours = kubelet.admit("ours", {"main": {GPU: 1}})
-        config_map.publish(build_config(share=3))  # something leaves: holders are asked for until it has
-        kubelet.wait_until(lambda: len(kubelet.devices(GPU)) == 12, LIMIT_S)
-
-        assert healthy(kubelet, MIG) == set(ids)
-        assert {found.endpoint for found in kubelet.registrations if found.resource == MIG} == {"reference.sock"}
-    assert ours.phase == "Running"
-
-
 @pytest.mark.invariant(4)
-def test_a_gpu_that_a_pod_has_from_another_plugin_is_not_on_offer_meanwhile(kubelet, daemon):
-    with _neighbour(kubelet, WHOLE, [gpu_uuid(2)]):
-        theirs = kubelet.admit("theirs", {"main": {WHOLE: 1}})
+def test_a_gpu_that_a_pod_has_from_another_plugin_is_not_on_offer_meanwhile_nor_that_plugin_replaced(kubelet, daemon):
+    mine = {gpu_uuid(2), "MIG-00000000-1111-4000-8000-000000000000"}
+    with _neighbour(kubelet, WHOLE, sorted(mine)):
+        theirs = kubelet.admit("theirs", {"main": {WHOLE: 2}})
         daemon.send(signal.SIGHUP)
         kubelet.wait_until(lambda: len(healthy(kubelet)) == 12, LIMIT_S)
         assert not [device for device in healthy(kubelet) if device.startswith(gpu_uuid(2))]
 
         kubelet.delete(theirs)
         kubelet.wait_until(lambda: len(healthy(kubelet)) == 16, LIMIT_S)
+        assert healthy(kubelet, WHOLE) == mine
+        assert {found.endpoint for found in kubelet.registrations if found.resource == WHOLE} == {"reference.sock"}
 
 
 @pytest.mark.invariant(3)
