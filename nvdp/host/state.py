@@ -94,9 +94,7 @@ class StateDirectory:
         try:
             self._replace(msgspec.json.encode(_Document(VERSION, state)))
         except OSError as error:
-            raise HostError(
-                f"{self._path}: cannot be written: {error.strerror}; until it can, a restart forgets the configuration"
-            ) from error
+            raise HostError(f"{self._path}: cannot be written: {error.strerror}") from error
         self._saved = state
 
     def _replace(self, data: bytes) -> None:

@@ -152,9 +152,7 @@ def test_a_path_that_is_no_directory_is_one_clear_error_and_works_once_it_is_men
     directory = StateDirectory(path, log=Lines())
     assert directory.load_state() == State()
     for _ in range(2):
-        with pytest.raises(
-            HostError, match=r"nvdp/state\.json: cannot be written: .*; until it can, a restart forgets"
-        ):
+        with pytest.raises(HostError, match=r"nvdp/state\.json: cannot be written: [^;]+$"):
             directory.save_state(GOOD)
     path.unlink()
     directory.save_state(GOOD)
