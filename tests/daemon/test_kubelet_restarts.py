@@ -86,7 +86,6 @@ def test_a_second_plugin_that_goes_away_does_not_take_the_nodes_gpus_along(kubel
     stayer.wait_ready()
 
 
-@both_kubelets
 @pytest.mark.requirement(16)
 def test_a_second_plugin_that_is_killed_does_not_take_the_nodes_gpus_along(kubelet, daemon, start, version):
     second = start()

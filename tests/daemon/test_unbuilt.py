@@ -44,21 +44,27 @@ def test_every_such_key_is_in_the_table():
     assert WITHHELD.keys() | {MIG} == {later.path for later in LATER if later.outcome is Outcome.WITHHOLD}
 
 
-@pytest.mark.parametrize("path", WITHHELD)
-def test_what_the_file_keeps_back_is_not_offered(kubelet, start, config_map, path):
-    blocks, cards = WITHHELD[path]
-    daemon = start(build_config(**blocks))
+def test_what_the_file_keeps_back_is_not_offered(kubelet, start, config_map):
+    daemon = start(build_config(), wait=True)
+    for path, (blocks, cards) in WITHHELD.items():
+        key = path.partition("[")[0]
+        lines = len(daemon.log)
+        config_map.publish(build_config(**blocks))
 
-    daemon.wait_ready()  # what is withheld at plan time does not count
-    wait_healthy(kubelet, [gpu_uuid(number) for number in ALL - cards])
-    lines = [daemon.log.wait_for("EntryWithheld", text=gpu_uuid(number)) for number in cards]
-    assert {line["path"].partition("[")[0] for line in lines} == {path.partition("[")[0]}
-    assert daemon.log.wait_for("FeatureNotBuilt")["path"].startswith(path.partition("[")[0])
-    withheld = {dict(labels)["uuid"] for name, labels in daemon.metrics() if name == "nvdp_device_withheld"}
-    assert withheld == {gpu_uuid(number) for number in cards}
+        wait_healthy(kubelet, [gpu_uuid(number) for number in ALL - cards])
+        told = [daemon.log.wait_for("EntryWithheld", after=lines, text=gpu_uuid(number)) for number in cards]
+        assert {line["path"].partition("[")[0] for line in told} == {key}
+        assert daemon.log.wait_for("FeatureNotBuilt", text=key)["path"].startswith(key)
+        daemon.wait_ready()  # what is withheld at plan time does not count
+        assert _find_withheld(daemon) == {gpu_uuid(number) for number in cards}, path
 
-    config_map.publish(build_config())
-    wait_healthy(kubelet, [gpu_uuid(number) for number in ALL])
+        config_map.publish(build_config())
+        wait_healthy(kubelet, [gpu_uuid(number) for number in ALL])
+    assert len(kubelet.registrations) == 1
+
+
+def _find_withheld(daemon) -> set[str]:
+    return {dict(labels)["uuid"] for name, labels in daemon.metrics() if name == "nvdp_device_withheld"}
 
 
 @on_node(machine={"model": "a100-sxm4-80gb", "mig": "enabled", "instances": [{"profile": "1g.10gb"}]})

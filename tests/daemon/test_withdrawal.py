@@ -143,8 +143,6 @@ MODE_CHANGES = {
     "exclusive to shared": ((None, {}), (4, {}), GPU),
     "shared to exclusive": ((4, {}), (None, {}), GPU),
     "shared to renamed": ((4, {}), (4, {"timeSlicing": {"renameByDefault": True}}), SHARED),
-    "renamed to shared": ((4, {"timeSlicing": {"renameByDefault": True}}), (4, {}), GPU),
-    "exclusive to renamed": ((None, {}), (3, {"timeSlicing": {"renameByDefault": True}}), SHARED),
 }
 
 
