@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from nvdp.simulate.kubelet import Kubelet
-from tests.daemon.node import GPU, ConfigMap, Machine, build_config, healthy
+from tests.daemon.node import GPU, KUBELETS, ConfigMap, Machine, build_config, healthy
 from tests.daemon.process import LIMIT_S, Daemon, check_line
 
 
@@ -32,8 +32,15 @@ def settings() -> dict[str, dict[str, Any]]:
 
 @pytest.fixture
 def version() -> str:
-    """The kubelet's. What may differ between the two kinds is shown with ``both_kubelets``, all else at will."""
+    """The kubelet's. Requirements are shown with both kinds, and what else has ``both_kubelets``; the rest at will."""
     return os.environ.get("NVDP_KUBELET", "1.36")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    marks = {mark.name for mark in metafunc.definition.iter_markers()}
+    given = any("version" in str(mark.args[0]) for mark in metafunc.definition.iter_markers("parametrize"))
+    if "requirement" in marks and "campaign" not in marks and "version" in metafunc.fixturenames and not given:
+        metafunc.parametrize("version", KUBELETS)
 
 
 @pytest.fixture

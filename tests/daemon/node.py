@@ -21,7 +21,8 @@ GPU = "nvidia.com/gpu"
 SHARED = "nvidia.com/gpu.shared"
 _ADDRESSES = tuple(f"0000:{bus:02x}:00.0" for bus in range(0x11, 0x91, 0x10))
 
-both_kubelets = pytest.mark.parametrize("version", ["1.36", "1.37"])
+KUBELETS = ("1.36", "1.37")
+both_kubelets = pytest.mark.parametrize("version", KUBELETS)
 
 
 def on_node(**settings: dict[str, Any]) -> pytest.MarkDecorator:

@@ -6,6 +6,7 @@ import contextlib
 import gc
 import os
 import random
+import signal
 import threading
 
 import grpc
@@ -16,6 +17,7 @@ from nvdp.simulate.kubelet import AdmissionError
 from tests.daemon.node import GPU, SHARED, build_config, connect, healthy, on_node
 from tests.daemon.process import LIMIT_S, wait_until
 
+QUICK = {"health": {"callTimeout": "1s"}}
 FULL = os.environ.get("NVDP_CAMPAIGN") == "full"
 
 
@@ -82,6 +84,121 @@ def test_shrinks_and_growths_while_pods_come_and_go_leave_the_kubelet_alive(kube
     assert set(held) <= listed
     assert refused < 200
     assert daemon.running
+
+
+class Day:
+    """A day on which everything that can happen to a node happens, in an order that ``dice`` chooses."""
+
+    def __init__(self, kubelet, machine, config_map, start, dice) -> None:
+        self._kubelet, self._machine, self._config_map, self._start, self._dice = (
+            kubelet,
+            machine,
+            config_map,
+            start,
+            dice,
+        )
+        self._pods: list = []
+        self._events = (
+            *(self.edit, self.edit, self.break_file, self.admit, self.admit, self.delete, self.wait, self.wait),
+            *(self.trouble_gpu, self.heal_gpus, self.kill_child, self.lose_driver, self.restart_kubelet),
+            *(self.close_stream, self.delete_socket, self.restart_daemon),
+        )
+
+    def live(self, events: int) -> None:
+        for _ in range(events):
+            self._dice.choice(self._events)()
+            self._kubelet.assert_alive()
+
+    def end(self) -> None:
+        """All is well again, and nobody holds anything."""
+        for pod in self._pods:
+            self._kubelet.delete(pod)
+        self._machine.heal()
+        self._config_map.publish(build_config(share=3, **QUICK))
+
+    def edit(self) -> None:
+        blocks = {"timeSlicing": {"renameByDefault": True}} if self._dice.random() < 0.2 else {}
+        self._config_map.publish(build_config(share=self._dice.choice([1, 2, 3, 8]), **QUICK, **blocks))
+
+    def break_file(self) -> None:
+        self._config_map.publish(self._dice.choice(["sharing: [", "version: v9\n", "\0"]))
+
+    def admit(self) -> None:
+        resource = GPU if healthy(self._kubelet) else SHARED
+        with contextlib.suppress(AdmissionError):
+            self._pods.append(self._kubelet.admit(f"team/{len(self._pods)}", {"main": {resource: 1}}))
+
+    def delete(self) -> None:
+        if self._pods:
+            self._kubelet.delete(self._pods.pop(self._dice.randrange(len(self._pods))))
+
+    def wait(self) -> None:
+        threading.Event().wait(self._dice.choice([0.05, 0.3, 6.0 if FULL else 0.6]))
+
+    def trouble_gpu(self) -> None:
+        gpu = self._dice.randrange(4)
+        effect = self._dice.choice([{"error": "GpuIsLost"}, {"hang": True}, {"crash": True}, None, "lost"])
+        if effect is None:
+            self._machine.change(removed=[str(gpu)])
+        elif effect == "lost":
+            self._machine.change(lost=[str(gpu)])
+        else:
+            self._machine.fault("nvmlDeviceGetName", gpu=gpu, **effect)
+
+    def heal_gpus(self) -> None:
+        self._machine.heal()
+
+    def lose_driver(self) -> None:
+        self._machine.change(driver={"state": self._dice.choice(["missing", "not-loaded"])})
+
+    def kill_child(self) -> None:
+        for child in self._daemon.children:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                child.send_signal(self._dice.choice([signal.SIGKILL, signal.SIGSTOP]))
+
+    def restart_kubelet(self) -> None:
+        self._kubelet.restart()
+
+    def close_stream(self) -> None:
+        with contextlib.suppress(LookupError):
+            self._kubelet.close_stream(GPU)
+
+    def delete_socket(self) -> None:
+        for path in self._kubelet.directory.glob("nvdp-*.sock"):
+            path.unlink(missing_ok=True)
+
+    def restart_daemon(self) -> None:
+        ended = self._daemon.stop(self._dice.choice([signal.SIGTERM, signal.SIGINT]))
+        assert (ended.code, ended.seconds < 5) == (0, True)
+        self._start()
+
+    @property
+    def _daemon(self):
+        return self._start.daemons[-1]
+
+
+@on_node(kubelet={"topology_policy": "restricted"})
+@pytest.mark.campaign
+@pytest.mark.timeout(3600 if FULL else 60)
+@pytest.mark.parametrize("seed", range(6 if FULL else 1))
+@pytest.mark.parametrize("version", ["1.36", "1.37"] if FULL else ["1.36"])
+def test_after_any_day_all_devices_are_on_offer_again_by_themselves(kubelet, machine, config_map, start, seed, request):
+    start(build_config(share=3, **QUICK), wait=True)
+    day = Day(kubelet, machine, config_map, start, random.Random(seed))
+
+    day.live(400 if FULL else 40)
+    day.end()
+
+    kubelet.wait_until(
+        lambda: (
+            {device.partition("::")[0] for device in healthy(kubelet)} == set(machine.uuids)
+            and len(healthy(kubelet)) == 12
+            and not kubelet.devices(SHARED)
+        ),
+        120 if FULL else 45,
+        what="12 devices",
+    )
+    start.daemons[-1].wait_ready()
 
 
 @pytest.mark.campaign
