@@ -6,10 +6,10 @@ import re
 
 import msgspec
 
-# A list has room for less than a hundred thousand replicas, and a longer number may be one that Python refuses to read.
-_ID = re.compile(
-    r"(?P<uuid>(?:GPU|MIG)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?:::(?P<number>0|[1-9][0-9]{0,5}))?"
-)
+# Any name that begins as NVML's do: a library may spell UUIDs as it likes, and what pods have from a predecessor must
+# stay listed however that was named. A list has room for less than a hundred thousand replicas, and a longer number may
+# be one that Python refuses to read.
+_ID = re.compile(r"(?P<uuid>(?:GPU|MIG)-[\w./-]{1,120})(?:::(?P<number>0|[1-9][0-9]{0,5}))?", re.ASCII)
 
 
 class ReplicaId(msgspec.Struct, frozen=True, order=True):
@@ -23,7 +23,7 @@ class ReplicaId(msgspec.Struct, frozen=True, order=True):
 
 
 def parse_replica_id(text: str) -> ReplicaId | None:
-    """An ID in our own format, or None: IDs of other plugins have other formats and are none of our business."""
+    """An ID in NVIDIA's format, or None: what plugins of other devices call theirs is none of our business."""
     match = _ID.fullmatch(text)
     if match is None:
         return None

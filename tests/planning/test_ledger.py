@@ -107,7 +107,7 @@ def test_ours_are_ids_in_our_format_under_our_domain_or_a_name_we_have_used():
         holding(A, resource="other.example/gpu"),
         holding("0000:65:00.0", resource="nvidia.com/vfio"),
         holding(f"{A}::03"),
-        holding("GPU-not-a-uuid"),
+        holding("nvidia0"),
     )
     found = our_holdings(held, names=frozenset({"team.example/slice"}))
     assert {name: set(ids) for name, ids in found.items()} == {GPU: {A}, "team.example/slice": {f"{B}::3"}}
