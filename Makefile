@@ -66,3 +66,4 @@ image: ## build the container image nvdp:VERSION
 
 clean: ## remove .venv and everything generated
 	@rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
+	@find .ci nvdp tests -name __pycache__ -prune -exec rm -rf {} +
