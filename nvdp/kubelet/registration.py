@@ -7,6 +7,7 @@ threads than the one that waits.
 from __future__ import annotations
 
 import errno
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -37,9 +38,9 @@ _REMEDIES = {errno.EMFILE: _NO_DESCRIPTORS, errno.ENFILE: _NO_DESCRIPTORS}
 class Registration:
     """A Register call under way: made by the constructor, which does not wait for the answer.
 
-    ``done`` is called exactly once with the outcome, None for success, on a thread of grpc: it must not block, nor end
-    this registration. KubeletError from the constructor says why nobody could be asked; then ``done`` is never called.
-    ``refused`` of an error tells whether the kubelet answered.
+    ``done`` is called exactly once with the outcome, None for success, on a thread of this call: it must not block, nor
+    end this registration. KubeletError from the constructor says why nobody could be asked; then ``done`` is never
+    called. ``refused`` of an error tells whether the kubelet answered.
     """
 
     def __init__(
@@ -58,12 +59,15 @@ class Registration:
         request = deviceplugin.RegisterRequest(
             version=VERSION, endpoint=endpoint, resource_name=resource, options=build_options()
         )
+        # Not as a future of grpc: that waits on a thread of grpc's own, and if there is none to be had, for ever.
+        thread = threading.Thread(
+            target=self._call, args=(request, deadline_s), name=f"register {resource}", daemon=True
+        )
         try:
-            self._call: Any = REGISTER.unary(self._channel).future(request, timeout=deadline_s)
-        except RuntimeError as error:  # grpc waits for the answer on a thread of its own
-            self._channel.close()
+            thread.start()
+        except RuntimeError as error:
+            self.end()
             raise KubeletError(f"{kubelet_socket}: not asked, for no thread can be started ({error})") from error
-        self._call.add_done_callback(self._tell)
 
     def end(self) -> None:
         """Close the connection; a call still under way is cancelled, which stops the kubelet's dial (from 1.35 on).
@@ -72,15 +76,25 @@ class Registration:
         """
         self._channel.close()
 
-    def _tell(self, call: Any) -> None:
-        code = call.code()
-        if code is grpc.StatusCode.OK:
-            self._done(self, None)
-        elif code in _UNREACHABLE:
-            self._done(self, KubeletError(f"{self._kubelet_socket}: {_UNREACHABLE[code]}"))
+    def _call(self, request: deviceplugin.RegisterRequest, deadline_s: float) -> None:
+        try:
+            REGISTER.unary(self._channel)(request, timeout=deadline_s)
+        except grpc.RpcError as error:
+            self._done(self, self._translate(error))
+        except ValueError:  # ended before it began
+            self._done(self, self._explain(grpc.StatusCode.CANCELLED))
         else:
-            text = " ".join((call.details() or "").split()) or code.name
-            self._done(self, KubeletError(f"the kubelet refuses: {text}", refused=True))
+            self._done(self, None)
+
+    def _translate(self, error: Any) -> KubeletError:
+        code = error.code()
+        if code in _UNREACHABLE:
+            return self._explain(code)
+        text = " ".join((error.details() or "").split()) or code.name
+        return KubeletError(f"the kubelet refuses: {text}", refused=True)
+
+    def _explain(self, code: grpc.StatusCode) -> KubeletError:
+        return KubeletError(f"{self._kubelet_socket}: {_UNREACHABLE[code]}")
 
 
 def _check_listener(path: Path) -> None:

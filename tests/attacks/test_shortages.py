@@ -85,8 +85,10 @@ def test_where_no_thread_can_be_started_pods_start_and_what_needs_threads_comes_
         assert all(call.result().container_responses for call in calls)
     machine.fault("nvmlDeviceGetUUID", gpu=1, error="GpuIsLost")
     kubelet.wait_until(lambda: len(healthy(kubelet)) == 12, LIMIT_S, what="one GPU less")
+    kubelet.close_stream(GPU)
+    daemon.log.wait_for("RegistrationFailed", text="not asked, for no thread can be started")
     kubelet.restart()
-    daemon.log.wait_for("RegistrationFailed", text="no thread can be started")
+    daemon.log.wait_for("RegistrationFailed", text="no thread can be started (can't start new thread); see")
     machine.heal()
     flag.unlink()
 
