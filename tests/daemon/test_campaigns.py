@@ -168,6 +168,7 @@ class Day:
             path.unlink(missing_ok=True)
 
     def restart_daemon(self) -> None:
+        self._daemon.log.wait_for("Starting")  # before, signals are the interpreter's
         ended = self._daemon.stop(self._dice.choice([signal.SIGTERM, signal.SIGINT]))
         assert (ended.code, ended.seconds < 5) == (0, True)
         self._start()
@@ -177,15 +178,18 @@ class Day:
         return self._start.daemons[-1]
 
 
+@pytest.fixture
+def day(kubelet, machine, config_map, start, seed):
+    start(build_config(share=3, **QUICK), wait=True)
+    return Day(kubelet, machine, config_map, start, random.Random(seed))
+
+
 @on_node(kubelet={"topology_policy": "restricted"})
 @pytest.mark.campaign
 @pytest.mark.timeout(3600 if FULL else 60)
 @pytest.mark.parametrize("seed", range(6 if FULL else 1))
 @pytest.mark.parametrize("version", ["1.36", "1.37"] if FULL else ["1.36"])
-def test_after_any_day_all_devices_are_on_offer_again_by_themselves(kubelet, machine, config_map, start, seed, request):
-    start(build_config(share=3, **QUICK), wait=True)
-    day = Day(kubelet, machine, config_map, start, random.Random(seed))
-
+def test_after_any_day_all_devices_are_on_offer_again_by_themselves(kubelet, machine, start, day):
     day.live(400 if FULL else 40)
     day.end()
 
