@@ -91,4 +91,4 @@ def test_a_gpu_that_has_no_name_for_itself_does_not_hide_the_others(kubelet, sta
     machine.heal()
     wait_healthy(kubelet, [gpu_uuid(number) for number in range(4)])
 
-    assert daemon.log.of("DeviceAdded")[0]["device"] == gpu_uuid(2)
+    assert daemon.log.wait_for("DeviceAdded")["device"] == gpu_uuid(2)

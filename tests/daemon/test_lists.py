@@ -150,8 +150,6 @@ def test_a_node_without_gpus_is_up_and_waits(kubelet, start, machine):
     assert daemon.probe("/healthz").status == 200
 
 
-@pytest.mark.requirement(44)
-@pytest.mark.requirement(13)
 def test_gpus_that_come_go_and_come_back_need_no_restart(kubelet, start, machine):
     machine.change(removed=["0", "1", "2", "3"])
     daemon = start(build_config(devices={"removeAfter": "1s"}))
