@@ -37,17 +37,17 @@ types: setup ## strict types
 layers: setup ## imports point downward only
 	@$(BIN)/lint-imports
 
-test: setup ## the tests, on two processes
-	@$(BIN)/pytest -n 2 --dist worksteal
+test: setup ## the tests, on three processes
+	@$(BIN)/pytest -n 3 --dist worksteal
 
 coverage: setup ## the tests again, with the branches that none of them takes
-	@$(BIN)/pytest -n 2 --dist worksteal --cov --cov-report=term-missing:skip-covered
+	@$(BIN)/pytest -n 3 --dist worksteal --cov --cov-report=term-missing:skip-covered
 
 bench: setup ## measure start, restart, edit, allocation, memory; a table and JSON
 	@$(BIN)/python -m tests.bench
 
 campaign: setup ## the slow campaigns in full, and all of the daemon's tests with a kubelet 1.37 as well
-	@NVDP_KUBELET=1.37 $(BIN)/pytest -n 2 --dist worksteal tests/daemon
+	@NVDP_KUBELET=1.37 $(BIN)/pytest -n 3 --dist worksteal tests/daemon
 	@NVDP_CAMPAIGN=full $(BIN)/pytest -m campaign --timeout 3600
 
 lock: setup ## renew the lock files from pyproject.toml (UPGRADE=1: newest versions)
