@@ -138,6 +138,8 @@ class Adoption:
         if applied is not None:
             self._count_edit("applied")
             self._memory.remember_config(applied, self.pins)
+        else:
+            changes += "; the last good one, as before the restart"
         self._log(
             Reason.CONFIG_APPLIED, f"{config.name} {config.hash}  {changes}", config=config.name, hash=config.hash
         )

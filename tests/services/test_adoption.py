@@ -168,6 +168,14 @@ def test_a_broken_edit_does_not_take_away_a_valid_file_that_waits_for_the_driver
 # the last good one
 
 
+def test_that_the_last_good_configuration_stands_in_is_told():
+    scene = Scene(last_good=FIRST)
+    scene.refuse(BROKEN)
+    scene.adoption.confirm(scene.judge(), "changes")
+    told = f"test.yaml {FIRST.hash}  changes; the last good one, as before the restart"
+    assert scene.record.texts(Reason.CONFIG_APPLIED) == [told]
+
+
 def test_the_last_good_configuration_is_in_force_while_the_file_is_broken():
     scene = Scene(last_good=FIRST)
     assert scene.judge() is None  # nothing was read yet
