@@ -17,7 +17,6 @@ from tests.daemon.process import LIMIT_S
     "fault",
     [
         ("nvmlDeviceGetHandleByIndex*", "GpuIsLost", "Lost"),
-        ("nvmlDeviceGetUUID", "Unknown", "CallFailed"),
         ("nvmlDeviceGetMemoryInfo", "Unknown", "CallFailed"),
     ],
 )

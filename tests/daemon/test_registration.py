@@ -154,7 +154,6 @@ def test_a_stream_that_the_kubelet_ends_is_answered_by_a_new_registration(kubele
     daemon.wait_ready()
 
 
-@pytest.mark.requirement(18)
 @pytest.mark.invariant(7)
 def test_streams_of_others_that_end_right_after_a_registration_are_no_reason_for_another(kubelet, daemon):
     for _ in range(20):
@@ -168,7 +167,6 @@ def test_streams_of_others_that_end_right_after_a_registration_are_no_reason_for
     daemon.wait_ready()
 
 
-@pytest.mark.requirement(18)
 @pytest.mark.invariant(7)
 def test_where_the_kubelet_cannot_be_asked_such_an_end_is_followed_by_a_registration(kubelet, daemon):
     kubelet.drop_pod_resources()

@@ -179,7 +179,6 @@ def test_a_gpu_is_offered_in_its_new_form_once_nobody_holds_the_old_one(kubelet,
     daemon.log.wait_for("ModeChanged", text=held)
 
 
-@pytest.mark.requirement(50)
 @pytest.mark.invariant(4)
 def test_on_an_idle_node_a_mode_change_takes_no_time_and_the_old_name_ends_empty(kubelet, daemon, config_map):
     at = config_map.publish(build_config(share=4, timeSlicing={"renameByDefault": True}))
