@@ -208,6 +208,10 @@ class Daemon:
     def send(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
+    def look(self) -> None:
+        """Have it look at everything now, as an administrator would (SIGHUP)."""
+        self.send(signal.SIGHUP)
+
     def wait(self, timeout_s: float = LIMIT_S) -> Ended:
         """Wait for the end of the process, from now."""
         at = time.monotonic()

@@ -197,7 +197,7 @@ def test_after_any_day_all_devices_are_on_offer_again_by_themselves(kubelet, mac
         lambda: (
             {device.partition("::")[0] for device in healthy(kubelet)} == set(machine.uuids)
             and len(healthy(kubelet)) == 12
-            and not kubelet.devices(SHARED)
+            and not healthy(kubelet, SHARED)
         ),
         120 if FULL else 45,
         what="12 devices",

@@ -25,6 +25,7 @@ def test_a_gpu_that_cannot_be_read_is_unhealthy_and_recovers(kubelet, daemon, ma
     others = set().union(*(replicas(number, 4) for number in (0, 2, 3)))
 
     machine.fault(call, gpu=1, error=error)
+    daemon.look()
     wait_healthy(kubelet, others)
     assert kubelet.devices(GPU).keys() == others | replicas(1, 4)  # marked, not dropped
     line = daemon.log.wait_for("DeviceUnhealthy")
@@ -33,6 +34,7 @@ def test_a_gpu_that_cannot_be_read_is_unhealthy_and_recovers(kubelet, daemon, ma
     assert kubelet.allocatable(GPU) == 12
 
     machine.heal()
+    daemon.look()
     wait_healthy(kubelet, others | replicas(1, 4))
     assert daemon.log.wait_for("DeviceRecovered")["device"] == gpu_uuid(1)
     assert len(kubelet.registrations) == 1
@@ -56,6 +58,7 @@ def test_a_gpu_that_is_not_counted_any_more_stays_listed(kubelet, daemon, machin
 @pytest.mark.invariant(2)
 def test_allocate_refuses_what_the_last_list_does_not_call_healthy(kubelet, daemon, machine):
     machine.change(lost=["1"])
+    daemon.look()
     wait_healthy(kubelet, set().union(*(replicas(number, 4) for number in (0, 2, 3))))
 
     with connect(kubelet) as client:

@@ -51,10 +51,11 @@ def test_ids_are_unique_over_all_resources_of_the_node(kubelet, daemon, config_m
 @pytest.mark.requirement(12)
 @pytest.mark.invariant(8)
 def test_an_update_is_a_whole_list_and_silence_means_no_change(kubelet, daemon, machine):
-    daemon.wait_scans(2)
+    daemon.wait_scans(1)
     assert len(kubelet.messages(GPU)) == 1
 
     machine.change(lost=["2"])
+    daemon.look()
     kubelet.wait_until(lambda: len(healthy(kubelet)) == 12, LIMIT_S)
     daemon.wait_scans(1)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import resource
-import signal
 import socket
 import urllib.request
 from pathlib import Path
@@ -109,7 +108,7 @@ def test_who_got_what_is_told_at_debug_level(kubelet, start):
     daemon = start(build_config(share=4), "--log-level", "debug", wait=True)
     daemon.wait_ready()
     pod = kubelet.admit("team/nb-1", {"main": {GPU: 2}})
-    daemon.send(signal.SIGHUP)
+    daemon.look()
 
     line = daemon.log.wait_for("AllocationSeen")
     assert (line["namespace"], line["pod"], line["container"], line["resource"]) == ("team", "nb-1", "main", GPU)
