@@ -15,7 +15,7 @@ from nvdp.services.events import OfferedRead, Post
 
 _LIMIT_S = 5.0
 _SOON_S = (1.5, 4.0)  # after a socket came or went: streams may end later than their socket goes
-_IDLE_S = 30.0
+_IDLE_S = 8.0  # a plugin that is killed leaves its socket: nothing tells, and the node is to be back within 10 s
 
 
 class PodResources(Protocol):

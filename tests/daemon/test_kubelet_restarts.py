@@ -86,13 +86,14 @@ def test_a_second_plugin_that_goes_away_does_not_take_the_nodes_gpus_along(kubel
     stayer.wait_ready()
 
 
+@pytest.mark.parametrize("killed", ["older", "newer"])
 @pytest.mark.requirement(16)
-def test_a_second_plugin_that_is_killed_does_not_take_the_nodes_gpus_along(kubelet, daemon, start, version):
+def test_a_second_plugin_that_is_killed_does_not_take_the_nodes_gpus_along(kubelet, daemon, start, version, killed):
     second = start()
     kubelet.wait_until(lambda: kubelet.open_streams(GPU) == 2, LIMIT_S)
     second.wait_ready()
 
-    daemon.kill()
+    (daemon if killed == "older" else second).kill()
 
     _wait_settled(kubelet, registrations=2 if version == "1.37" else 3)
     assert kubelet.admit("team/a", {"main": {GPU: 1}}).phase == "Running"
