@@ -90,10 +90,6 @@ class HostError(NvdpError):
     """A file, directory, socket or process of the node that could not be used as needed."""
 
 
-class ClusterError(NvdpError):
-    """The API server refused or could not be reached."""
-
-
 class AllocationError(NvdpError):
     """A request of the kubelet that must be refused. The text reaches the user in the pod's status.
 

@@ -32,7 +32,7 @@ def log_defects(log: Log) -> None:
     def unraisable(args: sys.UnraisableHookArgs) -> None:
         if args.exc_value is not None:
             fields = describe_exception(args.exc_value)
-            log(Reason.SERVICE_RESTARTED, f"ignored by Python in {args.object!r:.200}", level=None, **fields)
+            log(Reason.SERVICE_RESTARTED, f"ignored by Python in {args.object!r:.200}", **fields)
 
     sys.excepthook = hook
     sys.unraisablehook = unraisable

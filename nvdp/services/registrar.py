@@ -58,6 +58,7 @@ class Registrar:
         self._stream_due_at: float | None = None
         self._look_at: float | None = None
         self._doubted_at: float | None = None
+        self._reclaim_from = float("-inf")
         self._kubelet: SocketIdentity | None = None
         self.server: PluginServer | None = None
         self.missing: str | None = "not registered yet"
@@ -81,6 +82,7 @@ class Registrar:
         """Act on a kubelet that is new (a), and on a socket of ours that is gone or not ours any more (e)."""
         new_kubelet = self._see_kubelet()
         if new_kubelet:
+            self._reclaim_from = float("-inf")
             for backoff in self._backoffs.values():
                 backoff.reset()
         if new_kubelet or self.server is None or not self.server.is_ours():
@@ -99,6 +101,8 @@ class Registrar:
 
     def confirm(self, requested_at: float) -> None:
         """The kubelet was asked, at that time, and offers our devices: a stream that ended before was not its own."""
+        self._reclaim_from = float("-inf")
+        self._backoffs[Retry.UNOFFERED].reset()
         if self._doubted_at is not None and requested_at >= self._doubted_at + self._timings.end_seen_s:
             self._doubted_at = self._try_at = None
             self._backoffs[Retry.DOUBTFUL].reset()
@@ -107,8 +111,11 @@ class Registrar:
         """Take back what the kubelet has from us and does not offer (f): as with a socket that is gone.
 
         It happens when another plugin of the resource took our place and went: our stream is open and worth nothing.
+        Where it does not help, it is tried more and more rarely: each try costs the node its devices for a second.
         """
-        if self._accepted and self._try_at is None and self._attempt is None:
+        now = time.monotonic()
+        if self._accepted and self._try_at is None and self._attempt is None and now >= self._reclaim_from:
+            self._reclaim_from = now + self._backoffs[Retry.UNOFFERED].next_delay_s()
             self._log(Reason.STREAM_LOST, "the kubelet does not offer our devices any more; registering again")
             self._refused = True
             self._advance()

@@ -17,7 +17,8 @@ class Retry(enum.Enum):
     large, because a kubelet that comes back is noticed by its new socket. LOST is what costs a node its GPUs, so even a
     stream that ends over and over is followed within 5 s (kubelet contract, requirement 15). DOUBTFUL is the end of a
     stream that may have been the kubelet's while another one that may be is open, or may yet come; the kubelet can be
-    asked meanwhile (services/standing.py).
+    asked meanwhile (services/standing.py). UNOFFERED is a kubelet that took our list and does not offer it by its own
+    word: if registering anew does not change that, its word may be what is wrong.
     """
 
     UNREACHABLE = (0.02, 30.0)
@@ -25,6 +26,7 @@ class Retry(enum.Enum):
     LOST = (0.1, 4.0)
     DOUBTFUL = (3.0, 60.0)
     NOT_SERVED = (0.1, 5.0)
+    UNOFFERED = (10.0, 3600.0)
 
     def __init__(self, first_s: float, limit_s: float) -> None:
         self.first_s = first_s

@@ -283,3 +283,28 @@ def test_the_kubelets_stream_is_missed_at_once_though_another_one_is_open(node):
         next(client.watch())
         kubelet.close_stream(GPU)
         kubelet.wait_until(lambda: len(kubelet.messages(GPU)) == 2)
+
+
+@pytest.mark.invariant(7)
+def test_a_kubelet_that_never_names_us_is_registered_with_more_and_more_rarely(node):
+    kubelet = node.kubelet()
+    actor, observed = node.actor()
+
+    def reclaims():
+        return [line for line in observed.logged(Reason.STREAM_LOST) if "does not offer" in line]
+
+    kubelet.wait_until(lambda: len(kubelet.messages(GPU)) == 1)
+    node.wait(streaming(observed))
+    actor.reclaim()
+    node.wait(streaming(observed, 2))
+    kubelet.wait_until(lambda: len(kubelet.messages(GPU)) == 2)
+
+    actor.reclaim()  # it is said again, and too soon
+    kubelet.close_stream(GPU)
+    node.wait(streaming(observed, 3))
+    assert len(reclaims()) == 1
+
+    actor.confirm(time.monotonic())  # it names us: what comes now is new
+    actor.reclaim()
+    node.wait(streaming(observed, 4))
+    assert len(reclaims()) == 2
