@@ -35,7 +35,7 @@ def test_it_serves_then_registers_and_the_capacity_appears(node, version):
     kubelet = node.kubelet(version)
     actor, observed = node.actor(build_list(gpus=2, replicas=3, unhealthy=[replica(0, 1)], numa_nodes=(0, 1)))
     kubelet.wait_until(lambda: kubelet.messages(GPU))
-    assert (kubelet.capacity(GPU), kubelet.allocatable(GPU)) == (6, 5)
+    kubelet.wait_until(lambda: (kubelet.capacity(GPU), kubelet.allocatable(GPU)) == (6, 5))
     [registration] = kubelet.registrations
     assert (registration.version, registration.resource, registration.error) == ("v1beta1", GPU, None)
     assert registration.endpoint == node.own_socket().name
@@ -70,7 +70,7 @@ def test_a_resource_without_devices_is_registered_and_stays(node):
     kubelet = node.kubelet()
     _, observed = node.actor(build_list(gpus=0))
     node.wait(streaming(observed))
-    assert (kubelet.capacity(GPU), kubelet.open_streams(GPU)) == (0, 1)
+    kubelet.wait_until(lambda: (kubelet.capacity(GPU), kubelet.open_streams(GPU)) == (0, 1))
 
 
 def test_an_allocate_reaches_the_supervisor_and_the_counters(node):
@@ -143,7 +143,7 @@ def test_two_resources_have_a_socket_and_a_registration_each_and_one_fails_alone
     node.wait(lambda: "failure" in shared.results)
     assert plain.last.registered
     node.wait(streaming(shared))
-    assert (kubelet.allocatable(GPU), kubelet.allocatable("nvidia.com/gpu.shared")) == (4, 2)
+    kubelet.wait_until(lambda: (kubelet.allocatable(GPU), kubelet.allocatable("nvidia.com/gpu.shared")) == (4, 2))
     assert len(node.sockets()) == 2
     assert plain.results == ["success"]
 
