@@ -54,7 +54,7 @@ def test_without_standard_streams_it_serves_and_stops_as_ever(kubelet, start):
     daemon = start(build_config(share=4), launcher=["/bin/sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh"], wait=True)
     wait_healthy(kubelet, {device for number in range(4) for device in replicas(number, 4)})
 
-    assert daemon.ready().status == 200
+    daemon.wait_ready()
     assert daemon.stop().code == 0
 
 

@@ -199,6 +199,19 @@ class Daemon:
         """One sample; None if there is none with exactly these labels."""
         return self.metrics().get((name, frozenset(labels.items())))
 
+    def wait_metric(self, value: float, name: str, **labels: str) -> None:
+        """Wait until one sample is ``value``: what one thread has done another counts a moment later."""
+        seen: list[float | None] = [None]
+
+        def look() -> bool:
+            seen[0] = self.metric(name, **labels)
+            return seen[0] == value
+
+        try:
+            wait_until(look, what=f"{name} of {value}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}; it is {seen[0]}") from error
+
     def wait_scans(self, count: int = 1, timeout_s: float = LIMIT_S) -> None:
         """Wait until ``count`` scans more are complete, which means that what was to be seen has been seen."""
         name = "nvdp_scan_duration_seconds_count"

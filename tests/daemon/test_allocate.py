@@ -61,7 +61,7 @@ def test_an_unknown_id_is_refused_in_one_readable_line(kubelet, daemon):
         assert "not on this node's list" in refusal.value.details()
         assert "\n" not in refusal.value.details()
         assert len(refusal.value.details()) < 400
-    assert daemon.metric("nvdp_allocations_refused_total", resource=GPU, reason="unknown_device") == 6
+    daemon.wait_metric(6, "nvdp_allocations_refused_total", resource=GPU, reason="unknown_device")
     assert daemon.log.wait_for("AllocationRefused")["cause"] == "unknown_device"
 
 
@@ -178,7 +178,7 @@ def test_more_than_one_replica_is_refused_per_container_not_per_pod(kubelet, sta
     assert len(two_containers.ids(GPU)) == 2
     assert "2 asked, 1 allowed (sharing.timeSlicing.failRequestsGreaterThanOne)" in str(refusal.value)
     assert daemon.log.wait_for("AllocationRefused")["cause"] == "too_many"
-    assert daemon.metric("nvdp_allocations_refused_total", resource=GPU, reason="too_many") == 1
+    daemon.wait_metric(1, "nvdp_allocations_refused_total", resource=GPU, reason="too_many")
 
 
 def test_an_edit_of_what_containers_get_is_followed_without_a_new_list(kubelet, daemon, config_map):

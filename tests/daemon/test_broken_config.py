@@ -42,13 +42,13 @@ def test_broken_edits_change_nothing_and_their_mending_is_picked_up(kubelet, dae
             "/readyz", lambda probe, line=refused: (probe.body["config"]["refused"] or "?") in line
         )
         assert (answer.status, answer.body["config"]["valid"], answer.body["config"]["hash"]) == (200, False, before)
-        assert daemon.metric("nvdp_config_valid") == 0, kind
+        daemon.wait_metric(0, "nvdp_config_valid")
     assert len(kubelet.messages(GPU)) == 1
 
     config_map.publish(build_config(share=5))
     kubelet.wait_until(lambda: len(healthy(kubelet)) == 20, LIMIT_S)
     daemon.wait_probe("/readyz", lambda probe: probe.body["config"]["valid"])
-    assert daemon.metric("nvdp_config_valid") == 1
+    daemon.wait_metric(1, "nvdp_config_valid")
     assert len(kubelet.registrations) == 1
 
 
@@ -66,7 +66,7 @@ def test_what_is_no_file_is_refused_and_blocks_nothing(kubelet, root, start):
         if path.is_dir():
             path.rmdir()
             path.touch()
-    assert daemon.ready().status == 200
+    daemon.wait_ready()
 
     path.unlink()
     path.write_text("sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 3}]}}\n")
@@ -115,7 +115,7 @@ def test_where_nothing_was_ever_good_the_daemon_waits_up_and_not_ready(kubelet, 
     assert answer.body["reason"] == ("ConfigRefused" if text else "ConfigMissing")
     assert daemon.probe("/healthz").status == 200
     assert kubelet.registrations == ()
-    assert daemon.metric("nvdp_ready") == 0
+    daemon.wait_metric(0, "nvdp_ready")
 
     at = config_map.publish(build_config(share=4))
     kubelet.wait_until(lambda: len(healthy(kubelet)) == 16, LIMIT_S)

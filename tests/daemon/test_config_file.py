@@ -88,7 +88,7 @@ def test_a_configmap_is_followed_within_a_second(kubelet, daemon, config_map):
 
     assert len(kubelet.registrations) == 1
     assert {message.stream for message in kubelet.messages(GPU)} == {1}
-    assert daemon.metric("nvdp_config_edits_total", result="applied") == 4
+    daemon.wait_metric(4, "nvdp_config_edits_total", result="applied")
     assert daemon.metric("nvdp_list_latency_seconds_count", cause="config") >= 3
 
 
@@ -120,13 +120,13 @@ def test_a_file_that_goes_away_changes_nothing_until_it_is_back(kubelet, root, s
 
     path.unlink()
     assert str(path) in daemon.log.wait_for("ConfigMissing")["msg"]
-    assert daemon.metric("nvdp_config_valid") == 0
-    assert daemon.ready().status == 200
+    daemon.wait_metric(0, "nvdp_config_valid")
+    daemon.wait_ready()
     assert len(kubelet.messages(GPU)) == 1
     path.write_text(FIVE)
     kubelet.wait_until(lambda: len(healthy(kubelet)) == 20, LIMIT_S)
 
-    assert daemon.metric("nvdp_config_valid") == 1
+    daemon.wait_metric(1, "nvdp_config_valid")
     assert daemon.log.of("ConfigRefused") == []
 
 

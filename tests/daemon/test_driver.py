@@ -31,7 +31,7 @@ def test_a_driver_that_is_not_there_yet_is_waited_for(kubelet, machine, start, d
 
     assert answer.status == 503
     assert daemon.probe("/healthz").status == 200
-    assert daemon.metric("nvdp_driver_up") == 0
+    daemon.wait_metric(0, "nvdp_driver_up")
     assert kubelet.registrations == ()
 
     machine.heal()
@@ -138,7 +138,7 @@ def test_a_hang_in_every_call_costs_health_and_nothing_else(kubelet, machine, st
     with connect(kubelet) as client:
         assert client.options()
     assert daemon.probe("/healthz").status == 200
-    assert daemon.metric("nvdp_driver_up") == 0
+    daemon.wait_metric(0, "nvdp_driver_up")
 
     machine.heal()
     wait_healthy(kubelet, ALL)

@@ -49,8 +49,8 @@ def test_a_gpu_that_is_not_counted_any_more_stays_listed(kubelet, daemon, machin
 
     assert len(kubelet.devices(GPU)) == 16
     labels = {"uuid": gpu_uuid(3), "gpu": "3", "reason": "Vanished", "xid": "", "action": ""}
-    assert daemon.metric("nvdp_device_unhealthy_info", **labels) == 1
-    assert daemon.metric("nvdp_device_healthy", uuid=gpu_uuid(3), gpu="3") == 0
+    daemon.wait_metric(1, "nvdp_device_unhealthy_info", **labels)
+    daemon.wait_metric(0, "nvdp_device_healthy", uuid=gpu_uuid(3), gpu="3")
 
 
 @pytest.mark.requirement(27)
@@ -71,7 +71,7 @@ def test_allocate_refuses_what_the_last_list_does_not_call_healthy(kubelet, daem
     assert f"{gpu_uuid(1)}::0 is Unhealthy (Lost" in text
     assert "\n" not in text
     assert daemon.log.wait_for("AllocationRefused")["cause"] == "unhealthy"
-    assert daemon.metric("nvdp_allocations_refused_total", resource=GPU, reason="unhealthy") == 1
+    daemon.wait_metric(1, "nvdp_allocations_refused_total", resource=GPU, reason="unhealthy")
 
 
 @pytest.mark.invariant(5)

@@ -63,7 +63,7 @@ def test_an_update_is_a_whole_list_and_silence_means_no_change(kubelet, daemon, 
     assert second.ids == first.ids
     assert {device.health for device in second.devices} == {"Healthy", "Unhealthy"}
     assert len(kubelet.registrations) == 1
-    assert daemon.metric("nvdp_kubelet_registrations_total", resource=GPU, result="success") == 1
+    daemon.wait_metric(1, "nvdp_kubelet_registrations_total", resource=GPU, result="success")
 
 
 @pytest.mark.invariant(8)
@@ -130,7 +130,7 @@ def test_a_list_beyond_the_limit_is_refused_with_the_figure_and_the_one_before_s
     assert "2 MiB is allowed, at most " in refused
     most = int(refused.partition("at most ")[2].partition(" ")[0])
     assert len(healthy(kubelet)) == 16
-    assert daemon.metric("nvdp_config_valid") == 0
+    daemon.wait_metric(0, "nvdp_config_valid")
 
     config_map.publish(build_config(share=most))
     kubelet.wait_until(lambda: len(healthy(kubelet)) == 4 * most, 30)

@@ -30,12 +30,12 @@ def test_readiness_says_what_is_in_force_and_what_is_missing(kubelet, start):
     assert (shown["name"], shown["planned"], shown["healthy"], shown["registered"]) == (GPU, 16, 16, False)
     daemon.wait_probe("/readyz", lambda probe: "not today" in probe.body["resources"][0]["missing"])
     assert daemon.probe("/healthz").status == 200
-    assert daemon.metric("nvdp_ready") == 0
+    daemon.wait_metric(0, "nvdp_ready")
     assert (daemon.metric("nvdp_kubelet_registrations_total", resource=GPU, result="failure") or 0) >= 1
 
     kubelet.faults.refuse_registrations(0)
     daemon.wait_ready()
-    assert daemon.metric("nvdp_ready") == 1
+    daemon.wait_metric(1, "nvdp_ready")
 
 
 def test_both_probes_have_a_form_for_people(kubelet, daemon):
@@ -67,9 +67,9 @@ def test_a_scrape_has_every_metric_of_the_catalogue(kubelet, daemon, machine, co
         base = metric.name
         found = [dict(labels) for name, labels in samples if name in {base, f"{base}_count"}]
         assert all(labels.keys() == set(metric.labels) for labels in found), metric.name
-    assert daemon.metric("nvdp_resource_devices", resource=GPU, health="healthy") == 8
-    assert daemon.metric("nvdp_resource_sharing_info", resource=GPU, strategy="time-slicing", replicas="4") == 1
-    assert daemon.metric("nvdp_rpc_requests_total", resource=GPU, method="Allocate", code="OK") == 1
+    daemon.wait_metric(8, "nvdp_resource_devices", resource=GPU, health="healthy")
+    daemon.wait_metric(1, "nvdp_resource_sharing_info", resource=GPU, strategy="time-slicing", replicas="4")
+    daemon.wait_metric(1, "nvdp_rpc_requests_total", resource=GPU, method="Allocate", code="OK")
 
 
 def test_a_port_that_is_taken_costs_the_probes_and_nothing_else(kubelet, start):
@@ -101,7 +101,7 @@ def test_a_reference_to_a_card_of_another_node_is_a_warning(kubelet, start):
     assert "devices.exclude[0]" in line["msg"]
     assert "GPU-99999999" in line["msg"]
     wait_healthy(kubelet, [gpu_uuid(number) for number in range(4)])
-    assert daemon.metric("nvdp_config_unmatched_references") == 1
+    daemon.wait_metric(1, "nvdp_config_unmatched_references")
 
 
 def test_who_got_what_is_told_at_debug_level(kubelet, start):

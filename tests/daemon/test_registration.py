@@ -150,7 +150,7 @@ def test_a_stream_that_the_kubelet_ends_is_answered_by_a_new_registration(kubele
     kubelet.wait_until(lambda: len(healthy(kubelet)) == 16, 5)
 
     assert daemon.log.wait_for("StreamLost")["resource"] == GPU
-    assert daemon.metric("nvdp_kubelet_stream_ends_total", resource=GPU) == 1
+    daemon.wait_metric(1, "nvdp_kubelet_stream_ends_total", resource=GPU)
     daemon.wait_ready()
 
 
