@@ -10,15 +10,16 @@ import queue
 import signal
 import time
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
 from nvdp.config.schema import Config
+from nvdp.model.health import Ailment
 from nvdp.model.held import Held
 from nvdp.model.reasons import Reason
 from nvdp.model.status import DriverStatus, Status
-from nvdp.planning.announcing import Announcement, announce_health, announce_plan, describe_changes
+from nvdp.planning.announcing import Announcement, announce_emptied, announce_health, announce_plan, describe_changes
 from nvdp.planning.holders import count_held_elsewhere
 from nvdp.planning.plan import Inputs, Plan, build_plan
 from nvdp.planning.reporting import build_devices, build_resources, judge_ready
@@ -96,7 +97,7 @@ class Supervisor:
     def _drain(self) -> list[Event]:
         """All events there are; waits for the first one, at most until time alone may change something."""
         check_at = self._plan.check_at if self._plan is not None else None
-        due = [at for at in (check_at, self._restarts.next_at) if at is not None]
+        due = [at for at in (check_at, self._restarts.next_at, self._with.adoption.next_at) if at is not None]
         events: list[Event] = []
         try:
             events.append(self._events.get(timeout=max(0.0, min(due) - self._clock()) if due else None))
@@ -108,8 +109,7 @@ class Supervisor:
     def _take(self, event: Event) -> None:  # noqa: C901 - the table of what can happen
         match event:
             case ConfigRead():
-                if self._with.adoption.take(event):
-                    self._mark("config", event.at)
+                self._with.adoption.take(event)
             case GpusScanned():
                 self._take_scan(event)
             case HeldRead():
@@ -142,22 +142,31 @@ class Supervisor:
     def _take_scan(self, event: GpusScanned) -> None:
         before, self._scan = self._scan, event
         ailing = before.ailments if before is not None else {}
-        for uuid in ailing.keys() ^ event.ailments.keys():
-            self._changed_at[uuid] = event.wall
-            self._with.observer.device_health_changed(uuid, "unhealthy" if uuid in event.ailments else "healthy")
         if event.inventory is None:
+            self._count_health(ailing, event, excluded=frozenset())
             return
-        gpus = {gpu.uuid: gpu for gpu in event.inventory.gpus}
+        excluded = self._with.adoption.find_excluded(event.inventory, event.ailments)
+        self._count_health(ailing, event, excluded=excluded)
         self._announce(
             announce_health(
-                ailing, event.ailments, gpus=gpus, plan=self._plan, holders=self._held.holdings, wall=event.wall
+                {uuid: ailment for uuid, ailment in ailing.items() if uuid not in excluded},
+                {uuid: ailment for uuid, ailment in event.ailments.items() if uuid not in excluded},
+                gpus={gpu.uuid: gpu for gpu in event.inventory.gpus},
+                plan=self._plan,
+                holders=self._held.holdings,
+                wall=event.wall,
             )
         )
         if before is None or (before.inventory, before.control_nodes) != (event.inventory, event.control_nodes):
             self._mark("inventory", event.at)
-            self._with.adoption.follow(event.inventory.gpus, event.ailments)
+            self._with.adoption.follow(event.inventory, event.ailments)
         elif before.ailments != event.ailments:
             self._mark("health", event.at)
+
+    def _count_health(self, before: Mapping[str, Ailment], event: GpusScanned, *, excluded: frozenset[str]) -> None:
+        for uuid in (before.keys() ^ event.ailments.keys()) - excluded:
+            self._changed_at[uuid] = event.wall
+            self._with.observer.device_health_changed(uuid, "unhealthy" if uuid in event.ailments else "healthy")
 
     def _take_held(self, event: HeldRead) -> None:
         if self._held.source is None:
@@ -176,6 +185,7 @@ class Supervisor:
         if number in _STOP_SIGNALS:
             self._stopping = True
         elif number == signal.SIGHUP:
+            self._with.adoption.hurry()
             self._with.look_now()
             self._with.offers.look()
 
@@ -184,13 +194,19 @@ class Supervisor:
         if self._scan is None or self._scan.inventory is None:
             self._configure_gpus(self._with.adoption.expected)  # how often to try again is said there
             return
-        before = self._plan.planned if self._plan is not None else {}
+        before = self._plan
         applied = self._with.adoption.judge(self._scan.inventory, self._scan.ailments)
-        self._stale = self._stale or applied is not None
+        if applied is not None:
+            self._stale = True
+            if before is not None or self._cause is None:  # the first lists come for the GPUs
+                self._cause = Cause("config", self._with.adoption.due_at)
         if self._plan_all(self._scan) and applied is not None:
             self._configure_gpus(applied)
-            after = self._plan.planned if self._plan is not None else {}
-            self._with.adoption.confirm(applied, describe_changes(before, after))
+            assert self._plan is not None
+            self._with.adoption.confirm(
+                applied, describe_changes(before.planned if before is not None else {}, self._plan.planned)
+            )
+            self._announce(announce_emptied(before, self._plan, self._scan.ailments))
         elif applied is not None:
             self._with.adoption.reject(f"planning failed: {self._plan_error}")
             self._stale = True

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import queue
+import random
 import signal
 import sys
 import time
@@ -139,6 +140,8 @@ class Daemon:
             log=log,
             count_edit=self._metrics.config_edit,
             wall=time.time,
+            clock=time.monotonic,
+            choose_delay_s=partial(random.uniform, 0.0, options.apply_jitter.seconds),
         )
         standing = StandingService(self._post, pod_resources=PodResourcesClient(options.pod_resources_socket))
         configuration = ConfigurationFile(options.config_file, self._overrides, self._post)

@@ -8,7 +8,7 @@ of ``config`` reads is not in it, and the other way round.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -17,8 +17,8 @@ from nvdp.config.keys import find_key
 from nvdp.config.process import ProcessOptions
 from nvdp.config.schema import Config, DeviceDiscoveryStrategy
 from nvdp.config.sharing import SharedResource
+from nvdp.model.deviceref import DeviceRef, RefKind
 from nvdp.model.listing import DeviceListStrategy
-from nvdp.model.names import GPU_RESOURCE
 
 
 class Outcome(enum.Enum):
@@ -58,34 +58,30 @@ class Later(msgspec.Struct, frozen=True):
     uses: Callable[[Any, Any], bool] | None = None
 
 
-def _is_renamed(entry: SharedResource, *, rename_by_default: bool) -> bool:
-    return entry.rename not in {None, entry.build_default_name(rename_by_default=rename_by_default)}
+def _names_mig(refs: Iterable[DeviceRef]) -> bool:
+    return any(ref.kind in {RefKind.MIG_UUID, RefKind.MIG_INDEX} for ref in refs)
 
 
 _BUILT_STRATEGIES: Final = frozenset({DeviceListStrategy.ENVVAR, DeviceListStrategy.VOLUME_MOUNTS})
 _HOLD, _WARN = Outcome.WITHHOLD, Outcome.WARN
 LATER: Final = (
     # Devices that the file keeps back, or offers in another form or on conditions: ignored, they would be offered.
-    Later("devices.exclude", _HOLD, "these devices would be left to others"),
-    Later("devices.cordon", _HOLD, "these devices would be listed Unhealthy and take no new pods"),
+    Later("devices.exclude", _HOLD, "these MIG devices would be left to others",
+          lambda devices, _: _names_mig(devices.exclude)),
+    Later("devices.cordon", _HOLD, "these MIG devices would be listed Unhealthy and take no new pods",
+          lambda devices, _: _names_mig(devices.cordon)),
     Later("devices.paused", _HOLD, "the driver would be let go of, with all devices Unhealthy"),
     Later("flags.migStrategy", _HOLD, "MIG devices would be offered in place of GPUs in MIG mode"),
     Later("flags.deviceDiscoveryStrategy", _HOLD, "the GPU of a Tegra system would be offered",
           lambda flags, _: flags.device_discovery_strategy is DeviceDiscoveryStrategy.TEGRA),
     Later("flags.plugin.deviceListStrategy", _HOLD, "containers would get their devices by CDI",
           lambda plugin, _: not _BUILT_STRATEGIES.issuperset(plugin.device_list_strategy)),
-    Later("resources.gpus", _HOLD, "these GPUs would have names of their own",
-          lambda resources, _: any(rule.name != GPU_RESOURCE for rule in resources.gpus)),
-    Later("sharing.timeSlicing.requireDistinctGPUs", _HOLD, "containers would get different GPUs or be refused",
-          lambda block, _: block.require_distinct_gpus and not block.fail_requests_greater_than_one),
-    Later("sharing.timeSlicing.resources[].devices", _HOLD, "only these devices would be shared"),
-    Later("sharing.timeSlicing.resources[].rename", _HOLD, "shared devices would have this name",
-          lambda entry, block: _is_renamed(entry, rename_by_default=block.rename_by_default)),
+    Later("sharing.timeSlicing.resources[].devices", _HOLD, "these MIG devices would be shared",
+          lambda entry, _: _names_mig(entry.devices.refs)),
     Later("sharing.mps.resources[]", _HOLD, "these devices would be shared through MPS"),
     Later("imex.required", _HOLD, "no GPU would be offered without an IMEX channel",
           lambda imex, _: imex.required and bool(imex.channel_ids)),
     # The same devices are on offer without these: what is missing is a label, a mount, or a refusal later on.
-    Later("allocation.modeChange", _WARN, "a change of sharing would not wait for pods"),
     Later("allocation.preStartCheck", _WARN, "a GPU with a foreign process would be refused to a container"),
     Later("allocation.preStartTimeout", _WARN, "the check before a start would wait this long"),
     Later("flags.mpsRoot", _WARN, "MPS daemons would be looked for there"),
@@ -110,7 +106,6 @@ LATER: Final = (
 LATER_OPTIONS: Final = (
     Later("runDir", _WARN, "the control socket would be there"),
     Later("nodeCondition", _WARN, "the node would get a condition"),
-    Later("applyJitter", _WARN, "a valid edit would wait for a random part of it"),
     Later("cdiFeatureFlags", _WARN, "CDI files would be written with them"),
     Later("cdiDisableHooks", _WARN, "CDI files would be written without these hooks"),
 )

@@ -8,13 +8,13 @@ from itertools import product
 
 from nvdp.metrics import catalog
 from nvdp.metrics.catalog import Metric
-from nvdp.model.status import DeviceStatus, DriverState, ResourceStatus, Status
+from nvdp.model.status import EXCLUDED, DeviceStatus, DriverState, ResourceStatus, Status
 
 Sample = tuple[Metric, tuple[str, ...], float]
 Series = tuple[Metric, tuple[str, ...]]
 
 METHODS = ("GetDevicePluginOptions", "ListAndWatch", "GetPreferredAllocation", "Allocate", "PreStartContainer")
-REFUSALS = ("too_many", "unknown_device", "unhealthy")
+REFUSALS = ("too_many", "not_distinct", "unknown_device", "unhealthy")
 LIST_CAUSES = ("health", "config", "inventory", "kubelet")
 EDIT_RESULTS = ("applied", "refused", "unchanged")
 REGISTRATION_RESULTS = ("success", "failure")
@@ -63,9 +63,10 @@ def build_zeroes(status: Status) -> Iterator[Series]:
         yield from ((catalog.RPC_REQUESTS, (name, method, "OK")) for method in METHODS)
         yield from ((catalog.RPC_DURATION, (name, method)) for method in METHODS)
         yield from ((catalog.ALLOCATIONS_REFUSED, (name, reason)) for reason in REFUSALS)
-    for device, health in product(status.devices, HEALTHS):
+    watched = [device for device in status.devices if device.withheld != EXCLUDED]
+    for device, health in product(watched, HEALTHS):
         yield catalog.DEVICE_CHANGES, (device.uuid, health)
-    for device in status.devices:
+    for device in watched:
         yield catalog.NVML_TIMEOUTS, (device.uuid,)
 
 
@@ -75,20 +76,23 @@ def _resource(resource: ResourceStatus) -> Iterator[Sample]:
     yield catalog.RESOURCE_DEVICES, (name, "unhealthy"), float(resource.unhealthy)
     yield catalog.RESOURCE_PLANNED, (name,), float(resource.planned)
     yield catalog.RESOURCE_REGISTERED, (name,), float(resource.registered)
-    yield catalog.RESOURCE_SHARING, (name, resource.strategy.value, str(resource.replicas)), 1.0
+    for replicas in resource.replicas:
+        yield catalog.RESOURCE_SHARING, (name, resource.strategy.value, str(replicas)), 1.0
     yield catalog.STREAMS, (name,), float(resource.streams)
 
 
 def _device(device: DeviceStatus) -> Iterator[Sample]:
     index = str(device.index)
     yield catalog.GPU_INFO, (device.uuid, index, device.pci, device.product, device.mig), 1.0
+    if device.withheld:
+        yield catalog.DEVICE_WITHHELD, (device.uuid, _word(device.withheld)), 1.0
+    if device.withheld == EXCLUDED:
+        return  # none of ours: not watched
     yield catalog.DEVICE_HEALTHY, (device.uuid, index), float(device.healthy)
     if device.cause is not None:
         yield catalog.DEVICE_UNHEALTHY, (device.uuid, index, device.cause.value, "", ""), 1.0
     if device.changed_at:
         yield catalog.DEVICE_CHANGED, (device.uuid,), device.changed_at
-    if device.withheld:
-        yield catalog.DEVICE_WITHHELD, (device.uuid, _word(device.withheld)), 1.0
 
 
 def _word(text: str) -> str:

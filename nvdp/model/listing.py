@@ -79,7 +79,8 @@ class AllocationFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Everything besides the list that Allocate and GetPreferredAllocation answer from.
 
     ``control_nodes`` are those that exist on this node, before the GPUs' own; both are handed out only with
-    ``pass_device_specs``. ``refuse_key`` names the configuration key behind ``single_replica_only``.
+    ``pass_device_specs``. ``replicas`` are the different numbers of them that GPUs have, rising. The two at the end are
+    keys of the file that restrict a request, to one replica and to one of each GPU; empty where it does not.
     """
 
     gpus: tuple[GpuFacts, ...] = ()
@@ -89,10 +90,10 @@ class AllocationFacts(msgspec.Struct, frozen=True, kw_only=True):
     pass_device_specs: bool = False
     feature_envs: tuple[tuple[str, str], ...] = ()
     strategy: Strategy = Strategy.NONE
-    replicas: int = 1
+    replicas: tuple[int, ...] = (1,)
     shared_policy: SharedPolicy = SharedPolicy.DISTRIBUTED
-    single_replica_only: bool = False
-    refuse_key: str = ""
+    single_replica_key: str = ""
+    distinct_gpus_key: str = ""
 
 
 class ResourceList(msgspec.Struct, frozen=True, kw_only=True, dict=True):

@@ -27,6 +27,8 @@ class Reason(enum.Enum):
     DEVICE_REMOVED = ("DeviceRemoved", Level.INFO)
     DEVICE_UNHEALTHY = ("DeviceUnhealthy", Level.ERROR)
     DEVICE_RECOVERED = ("DeviceRecovered", Level.INFO)
+    DEVICE_CORDONED = ("DeviceCordoned", Level.INFO)
+    DEVICE_UNCORDONED = ("DeviceUncordoned", Level.INFO)
     CONFIG_APPLIED = ("ConfigApplied", Level.INFO)
     CONFIG_REFUSED = ("ConfigRefused", Level.ERROR)
     CONFIG_REFERENCE_UNMATCHED = ("ConfigReferenceUnmatched", Level.WARNING)
@@ -44,6 +46,7 @@ class Reason(enum.Enum):
     SHARING_UNISOLATED = ("SharingUnisolated", Level.WARNING)
     FEATURE_NOT_BUILT = ("FeatureNotBuilt", Level.WARNING)
     ENTRY_WITHHELD = ("EntryWithheld", Level.WARNING)
+    RESOURCE_EMPTIED = ("ResourceEmptied", Level.WARNING)
     HOLDERS_UNKNOWN = ("HoldersUnknown", Level.WARNING)
     STATE_DAMAGED = ("StateDamaged", Level.WARNING)
     WATCH_DEGRADED = ("WatchDegraded", Level.WARNING)
@@ -64,5 +67,6 @@ class Cause(enum.Enum):
     CALL_TIMEOUT = "CallTimeout"
     DRIVER_LOST = "DriverLost"
     VANISHED = "Vanished"
+    CORDONED = "Cordoned"
     HELD = "Held"
     WITHDRAWING = "Withdrawing"

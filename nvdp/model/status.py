@@ -12,6 +12,9 @@ import msgspec
 from nvdp.model.listing import Strategy
 from nvdp.model.reasons import Cause
 
+EXCLUDED = "Excluded"
+"""Why a GPU that is none of ours is withheld: it is shown, and not watched."""
+
 
 class DriverState(enum.Enum):
     """Whether NVML as a whole is usable. STARTING is the time before the first answer."""
@@ -36,7 +39,8 @@ class ConfigStatus(msgspec.Struct, frozen=True, kw_only=True):
     """``valid`` is false while the newest file is refused or missing; ``hash`` is of the configuration in force.
 
     ``hash`` is ``sha256:`` and 12 hex digits, empty while no configuration was ever good. While there is no driver it
-    is of the one that will come into force, and ``applied_at`` is None.
+    is of the one that will come into force, and ``applied_at`` is None. ``pending`` is the hash of a valid edit that
+    waits for ``pending_until`` (``--apply-jitter``).
     """
 
     valid: bool = False
@@ -45,13 +49,16 @@ class ConfigStatus(msgspec.Struct, frozen=True, kw_only=True):
     applied_at: float | None = None
     refused: str | None = None
     missing: bool = False
+    pending: str = ""
+    pending_until: float | None = None
 
 
 class ResourceStatus(msgspec.Struct, frozen=True, kw_only=True):
     """One resource. ``planned`` is what configuration and inventory call for, without IDs that are only leaving.
 
     ``healthy`` and ``unhealthy`` count the list last given out; ``registered`` means registered and streaming, with the
-    first list taken by the kubelet; ``missing`` says what it waits for while it is not.
+    first list taken by the kubelet; ``missing`` says what it waits for while it is not. ``replicas`` are the different
+    numbers of them that its GPUs have.
     """
 
     name: str
@@ -61,7 +68,7 @@ class ResourceStatus(msgspec.Struct, frozen=True, kw_only=True):
     registered: bool
     streams: int
     strategy: Strategy
-    replicas: int
+    replicas: tuple[int, ...]
     missing: str | None = None
 
 

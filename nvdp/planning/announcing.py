@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
@@ -12,7 +13,8 @@ from nvdp.model.held import Holding
 from nvdp.model.inventory import Gpu, Inventory
 from nvdp.model.listing import ResourceList, Strategy
 from nvdp.model.reasons import Reason
-from nvdp.planning.assignment import Form
+from nvdp.model.status import EXCLUDED
+from nvdp.planning.assignment import Form, Withheld
 from nvdp.planning.plan import ModeChange, Plan
 
 _MAX_NAMED = 5  # devices or pods in one sentence
@@ -30,7 +32,7 @@ Ailments: TypeAlias = Mapping[str, Ailment]
 
 
 def announce_plan(before: Plan | None, after: Plan, inventory: Inventory) -> tuple[Announcement, ...]:
-    """Mode changes that begin to wait or are through, entries withheld, and shared resources that are new."""
+    """Mode changes that begin to wait or are through, cordons, entries withheld, and shared resources that are new."""
     found: list[Announcement] = []
     waited = {_key(change): change for change in before.changes} if before is not None else {}
     waits = {_key(change): change for change in after.changes}
@@ -39,7 +41,13 @@ def announce_plan(before: Plan | None, after: Plan, inventory: Inventory) -> tup
     found += _together([msgspec.structs.replace(change, holder="") for change in through])
 
     withheld_before = before.withheld if before is not None else {}
-    fresh = {uuid: held for uuid, held in after.withheld.items() if withheld_before.get(uuid) != held}
+    fresh = {
+        uuid: held
+        for uuid, held in after.withheld.items()
+        if held.reason != EXCLUDED and not _is_same(held, withheld_before.get(uuid))
+    }
+    gpus = {gpu.uuid: gpu for gpu in inventory.gpus}
+    found += _announce_cordons(before.cordoned if before is not None else {}, after, gpus)
     for text in dict.fromkeys((held.path, held.text) for held in fresh.values()):
         uuids = [uuid for uuid, held in fresh.items() if (held.path, held.text) == text]
         path, why = text
@@ -54,6 +62,24 @@ def announce_plan(before: Plan | None, after: Plan, inventory: Inventory) -> tup
         known = shared_before.get(resource)
         if facts.strategy is Strategy.TIME_SLICING and (known is None or known.facts.strategy is not facts.strategy):
             found.append(_unisolated(resource, listed, inventory))
+    return tuple(found)
+
+
+def announce_emptied(before: Plan | None, after: Plan, ailments: Ailments) -> tuple[Announcement, ...]:
+    """Resources that an edit leaves without one device that could ever be Healthy, though they had some.
+
+    What only waits for pods to end is told as a mode change.
+    """
+    usable: Counter[str] = Counter()
+    for uuid, assignment in after.assignments.items():
+        if uuid not in after.cordoned and uuid not in ailments:
+            usable[assignment.form.resource] += assignment.replicas
+    found = []
+    for resource, listed in before.lists.items() if before is not None else ():
+        count = listed.healthy_count
+        if count and not usable[resource]:
+            text = f"{resource}: {count} healthy devices → 0; pods that ask for it will stay Pending"
+            found.append(Announcement(Reason.RESOURCE_EMPTIED, text, {"resource": resource}))
     return tuple(found)
 
 
@@ -100,6 +126,21 @@ def describe_changes(before: Mapping[str, int], after: Mapping[str, int]) -> str
     return ", ".join(counts) or "the same number of devices"
 
 
+def _is_same(withheld: Withheld, before: Withheld | None) -> bool:
+    return before is not None and (before.path, before.text) == (withheld.path, withheld.text)
+
+
+def _announce_cordons(before: Mapping[str, str], after: Plan, gpus: Mapping[str, Gpu]) -> list[Announcement]:
+    found = []
+    for uuid in after.cordoned.keys() - before.keys():
+        text = f"{_name(uuid, gpus.get(uuid))}: {after.cordoned[uuid]}; takes no new pods, running ones are left alone"
+        found.append(Announcement(Reason.DEVICE_CORDONED, text, {"device": uuid, **_place(gpus.get(uuid))}))
+    for uuid in (before.keys() - after.cordoned.keys()) & gpus.keys():
+        text = f"{_name(uuid, gpus[uuid])}: no longer cordoned"
+        found.append(Announcement(Reason.DEVICE_UNCORDONED, text, {"device": uuid, **_place(gpus[uuid])}))
+    return sorted(found, key=lambda announcement: announcement.text)
+
+
 def _key(change: ModeChange) -> tuple[str, object, object]:
     return change.gpu_uuid, change.before, change.after
 
@@ -132,7 +173,7 @@ def _unisolated(resource: str, listed: ResourceList, inventory: Inventory) -> An
     uuids = {gpu.uuid for gpu in listed.facts.gpus}
     sizes = {gpu.memory_bytes for gpu in inventory.gpus if gpu.uuid in uuids and gpu.memory_bytes}
     size = f"the {min(sizes) / 2**30:.0f} GiB of one GPU" if len(sizes) == 1 else "the memory of one GPU"
-    text = f"{resource}: {listed.facts.replicas} containers share {size}; no memory limit is enforced"
+    text = f"{resource}: {listed.facts.replicas[-1]} containers share {size}; no memory limit is enforced"
     return Announcement(Reason.SHARING_UNISOLATED, text, {"resource": resource})
 
 

@@ -1,15 +1,13 @@
-"""Which resource each GPU belongs to, in which form, or why it is not on offer at all."""
+"""The form in which a GPU is offered: under which resource, whole or in replicas."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
-from nvdp.config.schema import Config, SharedResource
 from nvdp.model.inventory import Gpu
 from nvdp.model.listing import Strategy
-from nvdp.model.names import GPU_RESOURCE, ResourceName
 
 
 class Form(msgspec.Struct, frozen=True, order=True):
@@ -23,7 +21,7 @@ class Form(msgspec.Struct, frozen=True, order=True):
 
 
 class Assignment(msgspec.Struct, frozen=True, kw_only=True):
-    """A GPU's form and its number of replicas; ``rule`` is the place in the file that says so."""
+    """A GPU's form and its number of replicas; ``rule`` is the place in the file that says so (empty: the default)."""
 
     form: Form
     replicas: int = 1
@@ -31,32 +29,18 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     rule: str = ""
 
 
+class Withheld(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a GPU is not on offer: one word for labels, the place in the file, a sentence.
+
+    ``intended`` is the form that the file asks for, where it asks for one.
+    """
+
+    reason: str
+    path: str
+    text: str
+    intended: Assignment | None = None
+
+
 def order_gpus(gpus: Sequence[Gpu]) -> tuple[Gpu, ...]:
     """The order of every list: by PCI address, which does not change when NVML renumbers."""
     return tuple(sorted(gpus, key=lambda gpu: (gpu.pci or "~", gpu.uuid)))
-
-
-def assign(config: Config, gpus: Sequence[Gpu], withheld: Mapping[str, object]) -> dict[str, Assignment]:
-    """The assignment of every GPU that is not withheld, by UUID, in list order."""
-    entry = find_entry(config, GPU_RESOURCE)
-    assignment = _share(config, entry) if entry is not None else Assignment(form=Form(str(GPU_RESOURCE), shared=False))
-    return {gpu.uuid: assignment for gpu in order_gpus(gpus) if gpu.uuid not in withheld}
-
-
-def find_entry(config: Config, resource: ResourceName) -> SharedResource | None:
-    """The time-slicing entry for all devices of ``resource``; what withholds devices is no matter of this."""
-    if config.sharing.time_slicing is None:
-        return None
-    entries = config.sharing.time_slicing.resources
-    return next((entry for entry in entries if entry.name == resource and entry.devices.is_all), None)
-
-
-def _share(config: Config, entry: SharedResource) -> Assignment:
-    time_slicing = config.sharing.time_slicing
-    renamed = time_slicing is not None and time_slicing.rename_by_default
-    return Assignment(
-        form=Form(str(entry.build_final_name(rename_by_default=renamed)), entry.is_shared),
-        replicas=entry.replicas,
-        strategy=Strategy.TIME_SLICING if entry.is_shared else Strategy.NONE,
-        rule=entry.path,
-    )

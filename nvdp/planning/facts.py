@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from nvdp.config.schema import Config
 from nvdp.model.inventory import Gpu
 from nvdp.model.listing import AllocationFacts, DeviceNode, GpuFacts, Strategy
 from nvdp.planning.assignment import Assignment
 
-REFUSE_KEY = "sharing.timeSlicing.failRequestsGreaterThanOne"
+_ONE_KEY = "sharing.timeSlicing.failRequestsGreaterThanOne"
+_DISTINCT_KEY = "sharing.timeSlicing.requireDistinctGPUs"
 
 
 def build_facts(
-    config: Config, gpus: Sequence[Gpu], assignment: Assignment | None, control_nodes: Sequence[str]
+    config: Config, gpus: Sequence[Gpu], assignments: Collection[Assignment], control_nodes: Sequence[str]
 ) -> AllocationFacts:
-    """The facts for ``gpus``, all offered under one resource; ``assignment`` is None for one that is only leaving."""
+    """The facts for ``gpus``, all of one resource. ``assignments`` are those offered under it, none if it only leaves.
+
+    One name is shared in one way, though not every GPU need have as many replicas (configuration contract, "sharing").
+    """
     plugin = config.flags.plugin
     root = config.flags.nvidia_dev_root
     pass_nodes = plugin.pass_device_specs
     time_slicing = config.sharing.time_slicing
-    strategy = assignment.strategy if assignment is not None else Strategy.NONE
+    strategy = next((assignment.strategy for assignment in assignments), Strategy.NONE)
+    sliced = time_slicing if strategy is Strategy.TIME_SLICING else None
     return AllocationFacts(
         gpus=tuple(
             GpuFacts(
@@ -44,12 +49,10 @@ def build_facts(
             if on
         ),
         strategy=strategy,
-        replicas=assignment.replicas if assignment is not None else 1,
+        replicas=tuple(sorted({assignment.replicas for assignment in assignments})) or (1,),
         shared_policy=config.allocation.shared_policy,
-        single_replica_only=strategy is Strategy.TIME_SLICING
-        and time_slicing is not None
-        and time_slicing.fail_requests_greater_than_one,
-        refuse_key=REFUSE_KEY,
+        single_replica_key=_ONE_KEY if sliced is not None and sliced.fail_requests_greater_than_one else "",
+        distinct_gpus_key=_DISTINCT_KEY if sliced is not None and sliced.require_distinct_gpus else "",
     )
 
 

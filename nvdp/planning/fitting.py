@@ -9,9 +9,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 from nvdp.model.inventory import Gpu
 from nvdp.model.listing import ListedDevice
-from nvdp.planning.assignment import Assignment
+from nvdp.planning.assignment import Assignment, Withheld
 from nvdp.planning.sizing import LIMIT_BYTES, device_bytes, gpu_bytes
-from nvdp.planning.withholding import Withheld
 
 _MOST_DEVICE_BYTES = device_bytes(id_length=64, numa_node=1024)
 
@@ -44,6 +43,7 @@ def withhold_excess(
             reason="ListTooLarge",
             path=assignment.rule,
             text=f"its {assignment.replicas} replicas would make the list of {resource} larger than 2 MiB",
+            intended=assignment,
         )
     return withheld
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import msgspec
 
 from nvdp.config.schema import DEFAULT, Config
 from nvdp.errors import Problem
 from nvdp.model.inventory import Inventory
-from nvdp.planning.assignment import Form, assign, order_gpus
+from nvdp.planning.allotment import allot
+from nvdp.planning.assignment import Assignment
 from nvdp.planning.sizing import LIMIT_BYTES, gpu_bytes, most_replicas
-from nvdp.planning.withholding import withhold
 
 _MIB = 1024 * 1024
 
@@ -19,29 +22,53 @@ def find_unfit(config: Config, inventory: Inventory, pins: Mapping[str, str]) ->
 
     A list that passes 2 MiB would end the resource on the kubelet's side, so the edit is refused as a whole.
     """
-    gpus = order_gpus(inventory.gpus)
-    assignments = assign(config, gpus, withhold(config, gpus, pins))
-    by_form: dict[Form, list[tuple[str, int | None]]] = {}
-    for gpu in gpus:
+    assignments = allot(config, inventory, pins).assignments
+    by_resource: dict[str, list[_Member]] = {}
+    for gpu in inventory.gpus:
         assignment = assignments.get(gpu.uuid)
         if assignment is not None:
             node = gpu.numa_node if config.allocation.numa_hints else None
-            by_form.setdefault(assignment.form, []).append((gpu.uuid, node))
-    for members in by_form.values():
-        assignment = assignments[members[0][0]]
-        size = sum(gpu_bytes(uuid=uuid, numa_node=node, replicas=assignment.replicas) for uuid, node in members)
+            by_resource.setdefault(assignment.form.resource, []).append(_Member(gpu.uuid, node, assignment))
+    for members in by_resource.values():
+        size = sum(member.size for member in members)
         if size > LIMIT_BYTES:
-            path = f"{assignment.rule}.replicas"
-            origin = config.origins.get(path, DEFAULT)
-            return Problem(
-                file=config.name,
-                line=origin.line,
-                column=origin.column,
-                path=path,
-                message=f"{len(members)} × {assignment.replicas} devices make a list of {_mib(size)} MiB; "
-                f"2 MiB is allowed, at most {most_replicas(tuple(members))} replicas here",
-            )
+            return _refuse(config, members, size)
     return None
+
+
+class _Member(msgspec.Struct, frozen=True):
+    """One GPU of a resource that is judged."""
+
+    uuid: str
+    numa_node: int | None
+    assignment: Assignment
+
+    @property
+    def size(self) -> int:
+        return gpu_bytes(uuid=self.uuid, numa_node=self.numa_node, replicas=self.assignment.replicas)
+
+
+def _refuse(config: Config, members: Sequence[_Member], size: int) -> Problem:
+    """The problem, at the entry whose devices take most room."""
+    sizes: Counter[str] = Counter()
+    for member in members:
+        sizes[member.assignment.rule] += member.size
+    rule = max(sizes, key=lambda rule: sizes[rule])
+    concerned = [member for member in members if member.assignment.rule == rule]
+    most = most_replicas(
+        tuple((member.uuid, member.numa_node) for member in concerned), limit_bytes=LIMIT_BYTES - (size - sizes[rule])
+    )
+    path = f"{rule}.replicas"
+    origin = config.origins.get(path, DEFAULT)
+    return Problem(
+        file=config.name,
+        line=origin.line,
+        column=origin.column,
+        path=path,
+        message=f"{len(concerned)} × {concerned[0].assignment.replicas} devices make a list of {_mib(size)} MiB"
+        f"{'' if len(concerned) == len(members) else ' together with others of that name'}; "
+        f"2 MiB is allowed, at most {most} replicas here",
+    )
 
 
 def _mib(size: int) -> str:

@@ -10,19 +10,20 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from nvdp.config.schema import Config
+from nvdp.config.schema import ModeChange as ModeChangeRule
 from nvdp.model.health import Ailment
 from nvdp.model.held import Held, Holding
 from nvdp.model.inventory import Gpu, Inventory
 from nvdp.model.listing import ListedDevice, ResourceList
 from nvdp.model.reasons import Cause
 from nvdp.model.replica import ReplicaId
-from nvdp.planning.assignment import Assignment, Form, assign, order_gpus
+from nvdp.planning.allotment import Allotment, allot
+from nvdp.planning.assignment import Assignment, Form, Withheld, order_gpus
 from nvdp.planning.facts import build_facts
 from nvdp.planning.fitting import fit, withhold_excess
 from nvdp.planning.ledger import Given, find_known, find_leaving, number_of_id, order_of_id, our_holdings, uuid_of_id
 from nvdp.planning.numbering import choose_numbers
 from nvdp.planning.withdrawal import Verdict, Waiting, is_unseen, may_change, may_leave
-from nvdp.planning.withholding import Withheld, withhold
 
 _EMPTY_TAKEN_S = 1.0  # how often to look whether an empty list was taken, should no report say so
 
@@ -30,7 +31,7 @@ _EMPTY_TAKEN_S = 1.0  # how often to look whether an empty list was taken, shoul
 class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that a plan depends on. ``now`` is monotonic seconds.
 
-    ``names`` are the resources that we advertise or once did; ``pins`` are the UUIDs behind references by index;
+    ``names`` are the resources that we advertise or once did; ``pins`` are the UUIDs behind references and counts;
     ``control_nodes`` are the driver's device nodes that exist on this node.
     """
 
@@ -60,12 +61,14 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     A resource whose list is empty is withdrawn once the kubelet has taken that list. ``check_at`` is when time alone
     may change the plan. ``ask_since`` means that an answer about holders requested then or later may change it,
     ``waiting`` that something waits for holders at all. ``planned`` counts devices without those only leaving.
+    ``cordoned`` is by GPU the place in the file.
     """
 
     lists: Mapping[str, ResourceList]
     planned: Mapping[str, int]
     assignments: Mapping[str, Assignment]
     withheld: Mapping[str, Withheld]
+    cordoned: Mapping[str, str] = {}
     changes: tuple[ModeChange, ...] = ()
     check_at: float | None = None
     ask_since: float | None = None
@@ -76,11 +79,10 @@ def build_plan(inputs: Inputs) -> Plan:
     """The plan for these inputs. Raises nothing that its inputs could cause."""
     gpus = order_gpus(inputs.inventory.gpus)
     holders = our_holdings(inputs.held, names=inputs.names | inputs.given.keys())
-    withheld = withhold(inputs.config, gpus, inputs.pins)
-    assignments = assign(inputs.config, gpus, withheld)
+    allotment = allot(inputs.config, inputs.inventory, inputs.pins)
     excess = withhold_excess(
         gpus,
-        assignments,
+        allotment.assignments,
         offered={
             device.gpu_uuid
             for given in inputs.given.values()
@@ -90,8 +92,12 @@ def build_plan(inputs: Inputs) -> Plan:
         held={uuid_of_id(device_id) for holdings in holders.values() for device_id in holdings},
         numa_hints=inputs.config.allocation.numa_hints,
     )
-    assignments = {uuid: assignment for uuid, assignment in assignments.items() if uuid not in excess}
-    return _Drafting(inputs, gpus, assignments, withheld | excess, holders).finish()
+    fitting = msgspec.structs.replace(
+        allotment,
+        assignments={uuid: each for uuid, each in allotment.assignments.items() if uuid not in excess},
+        withheld={**allotment.withheld, **excess},
+    )
+    return _Drafting(inputs, gpus, fitting, holders).finish()
 
 
 class _Drafting:
@@ -101,17 +107,17 @@ class _Drafting:
         self,
         inputs: Inputs,
         gpus: tuple[Gpu, ...],
-        assignments: Mapping[str, Assignment],
-        withheld: Mapping[str, Withheld],
+        allotment: Allotment,
         holders: Mapping[str, Mapping[str, Holding]],
     ) -> None:
         self._inputs = inputs
         self._gpus = gpus
-        self._assignments = assignments
-        self._withheld = withheld
+        self._assignments = allotment.assignments
+        self._withheld = allotment.withheld
+        self._cordoned = allotment.cordoned
         self._holders = holders
         self._numa_nodes = {gpu.uuid: gpu.numa_node for gpu in gpus}
-        self._numa_aware = _find_numa_aware(inputs, gpus, assignments)
+        self._numa_aware = _find_numa_aware(inputs, gpus, allotment.assignments)
         self._waiting = Waiting(
             held=inputs.held,
             holders=holders,
@@ -142,7 +148,7 @@ class _Drafting:
                 facts=build_facts(
                     self._inputs.config,
                     offered or self._gpus,
-                    self._assignments.get(offered[0].uuid) if offered else None,
+                    [self._assignments[gpu.uuid] for gpu in offered],
                     self._inputs.control_nodes,
                 ),
             )
@@ -151,6 +157,7 @@ class _Drafting:
             planned=self._planned,
             assignments=self._assignments,
             withheld=self._withheld,
+            cordoned={uuid: path for uuid, path in self._cordoned.items() if uuid in self._assignments},
             changes=tuple(self._changes),
             check_at=self._check_at,
             ask_since=self._ask_since,
@@ -162,7 +169,7 @@ class _Drafting:
         return assignment.form.resource if assignment is not None else None
 
     def _offer(self, gpu: Gpu, assignment: Assignment) -> None:
-        """List the GPU in its form: Healthy unless it ails or its old form is not free yet."""
+        """List the GPU in its form: Healthy unless it is cordoned, ails, or its old form is not free yet."""
         form = assignment.form
         known = self._known.get(gpu.uuid, {})
         cause, text = self._judge(gpu, form, known)
@@ -178,6 +185,8 @@ class _Drafting:
 
     def _judge(self, gpu: Gpu, form: Form, known: Mapping[Form, Sequence[str]]) -> tuple[Cause | None, str]:
         foreign = [old for old in sorted(known) if old != form]
+        if self._inputs.config.allocation.mode_change is ModeChangeRule.IMMEDIATE:
+            foreign = []  # as NVIDIA's plugin does it, by choice: pods may share what one of them was given alone
         cause, text = None, ""
         for old in foreign:
             verdict = self._may_change(old, known[old])
@@ -188,6 +197,8 @@ class _Drafting:
             if cause is None:
                 who = f"held by {verdict.holder}" if verdict.holder else "being freed"
                 cause, text = Cause.HELD, f"{who} as {old}"
+        if gpu.uuid in self._cordoned:
+            return Cause.CORDONED, self._cordoned[gpu.uuid]
         ailment = self._inputs.ailments.get(gpu.uuid)
         return (ailment.cause, ailment.text) if ailment is not None else (cause, text)
 
@@ -241,10 +252,12 @@ class _Drafting:
                 self._note(Verdict(allowed=False, at=self._inputs.now + _EMPTY_TAKEN_S))
 
     def _is_last_trace(self, resource: str, device: ListedDevice) -> bool:
-        """Whether the GPU is to be offered in another form, and waits for this ID to be free."""
+        """Whether the ID reminds us of a form in which the GPU may be held, and it may be offered in another one."""
+        if device.gpu_uuid not in self._numa_nodes:
+            return False  # not on the node any more
         assignment = self._assignments.get(device.gpu_uuid)
         form = Form(resource, shared=device.id != device.gpu_uuid)
-        return assignment is not None and assignment.form != form
+        return assignment is None or assignment.form != form
 
     def _withdraw(self, resource: str, device: ListedDevice, holder: str) -> ListedDevice:
         known = self._numa_nodes.get(device.gpu_uuid)  # what a predecessor gave out came to us without its node

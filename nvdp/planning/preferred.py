@@ -80,7 +80,8 @@ def choose_preferred(
     A GPU is in use by its Healthy IDs that are not ``available``, and by ``held_elsewhere`` (GPU UUID to number of IDs
     that pods hold and that are Unhealthy here or belong to another resource). Ties go to the GPU picked least in this
     call, then to the first of the list; within a GPU to the lowest replica number. IDs that the list calls Unhealthy
-    are only given if they must be. The order of ``available`` and ``must_include`` does not matter.
+    are only given if they must be. The order of ``available`` and ``must_include`` does not matter. Where the file asks
+    for different GPUs, none is given twice.
 
     Impossible requests get an empty answer, with which the kubelet chooses by itself: an error would reject the pod
     (kubelet contract A.7, requirement 38).
@@ -93,6 +94,9 @@ def choose_preferred(
 
     picks = sorted(required, key=lambda text: (len(text), text))
     gpus = _weigh(listed, held_elsewhere=held_elsewhere, free=free, required=required)
+    if listed.facts.distinct_gpus_key:
+        for gpu in gpus:
+            del gpu.candidates[0 if gpu.picked else 1 :]
     if size - len(picks) > sum(gpu.free for gpu in gpus):
         return ()
 

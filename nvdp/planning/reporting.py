@@ -53,11 +53,18 @@ def build_devices(
     A GPU whose new form waits for pods that hold the old one is withheld as ``Held``: its health is another matter.
     """
     waits = {change.gpu_uuid for change in plan.changes} if plan is not None else set()
+    cordoned = plan.cordoned if plan is not None else {}
     found = []
     for gpu in order_gpus(inventory.gpus):
         withheld = plan.withheld.get(gpu.uuid) if plan is not None else None
-        reason = withheld.reason if withheld is not None else Cause.HELD.value if gpu.uuid in waits else ""
-        found.append(_device(gpu, ailments.get(gpu.uuid), reason, changed_at))
+        ailment = ailments.get(gpu.uuid)
+        cause, text = (ailment.cause, ailment.text) if ailment is not None else (None, "")
+        reason = Cause.HELD.value if gpu.uuid in waits else ""
+        if withheld is not None:
+            reason = withheld.reason
+        elif gpu.uuid in cordoned:
+            reason, cause, text = Cause.CORDONED.value, Cause.CORDONED, cordoned[gpu.uuid]
+        found.append(_device(gpu, cause, text, withheld=reason, changed_at=changed_at.get(gpu.uuid, 0.0)))
     return tuple(found)
 
 
@@ -94,7 +101,7 @@ def judge_ready(
     return True, ""
 
 
-def _device(gpu: Gpu, ailment: Ailment | None, withheld: str, changed_at: Mapping[str, float]) -> DeviceStatus:
+def _device(gpu: Gpu, cause: Cause | None, text: str, *, withheld: str, changed_at: float) -> DeviceStatus:
     return DeviceStatus(
         uuid=gpu.uuid,
         index=gpu.index,
@@ -102,9 +109,9 @@ def _device(gpu: Gpu, ailment: Ailment | None, withheld: str, changed_at: Mappin
         product=gpu.product or "",
         mig=gpu.mig.value if gpu.mig is not None else "",
         memory_bytes=gpu.memory_bytes,
-        healthy=ailment is None,
-        cause=ailment.cause if ailment is not None else None,
-        text=ailment.text if ailment is not None else "",
-        changed_at=changed_at.get(gpu.uuid, 0.0),
+        healthy=cause is None,
+        cause=cause,
+        text=text,
+        changed_at=changed_at,
         withheld=withheld,
     )

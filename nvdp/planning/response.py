@@ -39,7 +39,7 @@ def build_allocation(listed: ResourceList, device_ids: Sequence[str]) -> Contain
     """The container's share, in the order of the list whatever the order asked in; an ID named twice counts once.
 
     Raises AllocationError, in one line for the pod's status, if an ID is not listed or is Unhealthy, if none is asked,
-    or if several are asked where one is allowed.
+    if several are asked where one is allowed, or two of one GPU where they must be of different ones.
     """
     gpus = _pick_gpus(listed, _check_request(listed, device_ids))
     facts = listed.facts
@@ -80,8 +80,18 @@ def _check_request(listed: ResourceList, device_ids: Sequence[str]) -> list[List
                 f"{name}: {device.id} is Unhealthy ({device.cause.value}{': ' if device.text else ''}{device.text})",
                 reason="unhealthy",
             )
-    if listed.facts.single_replica_only and len(devices) > 1:
-        raise AllocationError(f"{name}: {len(devices)} asked, 1 allowed ({listed.facts.refuse_key})", reason="too_many")
+    facts = listed.facts
+    if facts.single_replica_key and len(devices) > 1:
+        raise AllocationError(
+            f"{name}: {len(devices)} asked, 1 allowed ({facts.single_replica_key})", reason="too_many"
+        )
+    gpus = {device.gpu_uuid for device in devices}
+    if facts.distinct_gpus_key and len(gpus) < len(devices):
+        raise AllocationError(
+            f"{name}: {len(devices)} asked, and only {len(gpus)} different {'GPU' if len(gpus) == 1 else 'GPUs'} free "
+            f"to give them ({facts.distinct_gpus_key})",
+            reason="not_distinct",
+        )
     return devices
 
 

@@ -33,12 +33,12 @@ def gpu_bytes(*, uuid: str, numa_node: int | None, replicas: int) -> int:
     return total
 
 
-def most_replicas(gpus: tuple[tuple[str, int | None], ...]) -> int:
-    """The most replicas of each of these GPUs (UUID, NUMA node) whose list still fits."""
+def most_replicas(gpus: tuple[tuple[str, int | None], ...], *, limit_bytes: int = LIMIT_BYTES) -> int:
+    """The most replicas of each of these GPUs (UUID, NUMA node) whose list still fits; 1 at least."""
     low, high = 1, LIMIT_BYTES
     while low < high:
         middle = (low + high + 1) // 2
-        if sum(gpu_bytes(uuid=uuid, numa_node=node, replicas=middle) for uuid, node in gpus) <= LIMIT_BYTES:
+        if sum(gpu_bytes(uuid=uuid, numa_node=node, replicas=middle) for uuid, node in gpus) <= limit_bytes:
             low = middle
         else:
             high = middle - 1

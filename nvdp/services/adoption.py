@@ -6,7 +6,7 @@ state directory, so that a restart with a broken file goes on with it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import msgspec
@@ -16,16 +16,17 @@ from nvdp.config.unbuilt import find_unbuilt
 from nvdp.host.state import AppliedConfig
 from nvdp.log import Log
 from nvdp.model.health import Ailment
-from nvdp.model.inventory import Gpu, Inventory
+from nvdp.model.inventory import Inventory
 from nvdp.model.reasons import Level, Reason
 from nvdp.model.status import ConfigStatus
+from nvdp.planning.allotment import allot, find_excluded, resolve_pins
 from nvdp.planning.judging import find_unfit
-from nvdp.planning.pins import find_unmatched, resolve_pins
+from nvdp.planning.pins import pin_indices
 from nvdp.services.events import ConfigRead
 
 
 class Memory(Protocol):
-    """What outlives the process (services/remembering.py). ``pins`` are UUIDs behind references by index."""
+    """What outlives the process (services/remembering.py). ``pins`` are UUIDs behind references by index and counts."""
 
     @property
     def pins(self) -> Mapping[str, str]: ...
@@ -36,7 +37,7 @@ class Memory(Protocol):
 
 
 class _InForce(msgspec.Struct, frozen=True):
-    """The configuration in force, its references (pins, and those that name nothing), and since when (wall seconds)."""
+    """The configuration in force, its pins, what it names and is not here, and since when (wall seconds)."""
 
     config: Config | None = None
     pins: Mapping[str, str] = {}
@@ -48,7 +49,8 @@ class Adoption:
     """Takes what was read, judges it against the hardware, and says what is in force.
 
     ``last_good`` is the configuration that was in force when the predecessor stopped. ``count_edit`` counts results:
-    applied, refused, unchanged.
+    applied, refused, unchanged. ``choose_delay_s`` says how long a valid edit waits, so that nodes that share a file do
+    not all change at once; what comes first of all never waits.
     """
 
     def __init__(
@@ -59,12 +61,18 @@ class Adoption:
         log: Log,
         count_edit: Callable[[str], None],
         wall: Callable[[], float],
+        clock: Callable[[], float],
+        choose_delay_s: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self._last_good = last_good
         self._memory = memory
         self._log = log
         self._count_edit = count_edit
         self._wall = wall
+        self._clock = clock
+        self._choose_delay_s = choose_delay_s
+        self._due_at = 0.0
+        self._due_wall = 0.0
         self._candidate: Config | None = None
         self._text = b""
         self._in_force = self._before = _InForce()
@@ -82,7 +90,7 @@ class Adoption:
 
     @property
     def unmatched(self) -> tuple[str, ...]:
-        """The references that name nothing on this node, each with its path."""
+        """A sentence about each thing that the file names and this node does not have."""
         return self._in_force.unmatched
 
     @property
@@ -101,34 +109,62 @@ class Adoption:
             applied_at=self._in_force.since,
             refused=self._refused,
             missing=self._missing,
+            pending=self._candidate.hash if self._candidate is not None and self.config is not None else "",
+            pending_until=self._due_wall if self._candidate is not None and self.config is not None else None,
         )
 
-    def take(self, event: ConfigRead) -> bool:
-        """Take in what was read. True if there is a candidate to judge."""
+    @property
+    def due_at(self) -> float:
+        """When the candidate is to be judged, or was: the change of the file that it came with, and its delay."""
+        return self._due_at
+
+    @property
+    def next_at(self) -> float | None:
+        """When there will be something to judge that waits now (monotonic seconds)."""
+        return self._due_at if self._candidate is not None and self._due_at > self._clock() else None
+
+    def hurry(self) -> None:
+        """Let nothing wait any longer."""
+        self._due_at = min(self._due_at, self._clock())
+
+    def find_excluded(self, inventory: Inventory, ailments: Mapping[str, Ailment]) -> frozenset[str]:
+        """The GPUs that are none of ours, also before a configuration is in force."""
+        config = self.expected
+        if config is None:
+            return frozenset()
+        before = self.pins if self.config is not None else self._memory.pins
+        return frozenset(find_excluded(config, inventory.gpus, pin_indices(config, inventory.gpus, ailments, before)))
+
+    def take(self, event: ConfigRead) -> None:
+        """Take in what was read. A valid one is a candidate until it is judged."""
         if event.config is None:  # a candidate that was not judged yet stays the newest valid one
             self._refuse(event.problems, missing=event.missing)
-            return False
+            return
         was_refused, self._refused, self._missing = self._refused is not None, None, False
         if self.config is not None and event.config.hash == self.config.hash:
             self._candidate = None
             self._count_edit("unchanged")
             if was_refused:
                 self._log(Reason.CONFIG_APPLIED, f"{event.source} {event.config.hash}  valid again, nothing changed")
-            return False
+            return
         self._candidate, self._text = event.config, event.text
-        return True
+        delay_s = self._choose_delay_s() if self.config is not None else 0.0
+        self._due_at, self._due_wall = event.at + delay_s, self._wall() + delay_s
 
     def judge(self, inventory: Inventory, ailments: Mapping[str, Ailment]) -> Config | None:
         """The configuration that comes into force now, if any: the candidate, or the last good one in its place.
 
         ``confirm`` it once its lists are out, or ``reject`` it.
         """
+        if self.next_at is not None:
+            return None
         candidate, self._candidate = self._candidate, None
         if candidate is not None and self._is_fit(candidate, inventory, ailments):
             self._to_remember = AppliedConfig(text=self._text.decode(), source=candidate.name, hash=candidate.hash)
             return self._adopt(candidate, inventory, ailments)
         if self.config is None and self._refused is not None and self._last_good is not None:
             last_good, self._last_good = self._last_good, None
+            self._due_at = self._clock()
             return self._adopt(last_good, inventory, ailments)
         return None
 
@@ -161,19 +197,21 @@ class Adoption:
         self._memory.remember_pins(self.pins)
         self._refuse((f"{name}: {why}",), missing=False)
 
-    def follow(self, gpus: Sequence[Gpu], ailments: Mapping[str, Ailment]) -> None:
+    def follow(self, inventory: Inventory, ailments: Mapping[str, Ailment]) -> None:
         """Pin references that name a GPU only now, and tell which name none."""
         if self.config is None:
             return
-        pins = resolve_pins(self.config, gpus, ailments, self.pins)
+        try:
+            pins = resolve_pins(self.config, inventory.gpus, ailments, self.pins)
+            unmatched = allot(self.config, inventory, pins).unmatched
+        except Exception as error:  # noqa: BLE001 - a defect that a card brings to light leaves everything as it is
+            text = f"{type(error).__name__}: {error}"
+            self._log(Reason.SERVICE_RESTARTED, f"following references failed, they stay as they were: {text}")
+            return
         self._memory.remember_pins(pins)
-        unmatched = find_unmatched(self.config, gpus, pins)
-        for path in unmatched:
-            if path not in self.unmatched:
-                self._log(
-                    Reason.CONFIG_REFERENCE_UNMATCHED,
-                    f"{path} is not on this node (fine if other nodes share this file)",
-                )
+        for sentence in unmatched:
+            if sentence not in self.unmatched:
+                self._log(Reason.CONFIG_REFERENCE_UNMATCHED, sentence)
         self._in_force = msgspec.structs.replace(self._in_force, pins=pins, unmatched=unmatched)
 
     def _is_fit(self, candidate: Config, inventory: Inventory, ailments: Mapping[str, Ailment]) -> bool:
@@ -196,7 +234,7 @@ class Adoption:
     def _adopt(self, config: Config, inventory: Inventory, ailments: Mapping[str, Ailment]) -> Config:
         self._before = self._in_force
         self._in_force = _InForce(config, self._memory.pins, since=self._wall())
-        self.follow(inventory.gpus, ailments)
+        self.follow(inventory, ailments)
         return config
 
     def _refuse(self, problems: tuple[str, ...], *, missing: bool) -> None:

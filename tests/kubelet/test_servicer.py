@@ -95,7 +95,7 @@ def test_mounts_and_device_nodes_reach_the_kubelet(served):
     ],
 )
 def test_what_must_be_refused_is_refused_in_one_readable_line(served, ids, code, reason, text):
-    facts = {"single_replica_only": True, "refuse_key": "sharing.key", "text": "nvmlDeviceGetUUID failed"}
+    facts = {"single_replica_key": "sharing.key", "text": "nvmlDeviceGetUUID failed"}
     plugin = served(build_list(unhealthy=[replica(0, 1)], **facts))
     error = refusal(lambda: plugin.client.allocate(ids))
     assert error.code() is code

@@ -43,7 +43,7 @@ def resource(name: str = "nvidia.com/gpu", **changes: object) -> ResourceStatus:
         "registered": True,
         "streams": 1,
         "strategy": Strategy.TIME_SLICING,
-        "replicas": 4,
+        "replicas": (4,),
     }
     return ResourceStatus(name=name, **{**facts, **changes})
 

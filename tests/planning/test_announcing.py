@@ -6,10 +6,9 @@ import msgspec
 
 from nvdp.model.listing import AllocationFacts, GpuFacts, Strategy
 from nvdp.model.reasons import Cause, Reason
-from nvdp.planning.announcing import announce_health, announce_plan, describe_changes
-from nvdp.planning.assignment import Assignment, Form
+from nvdp.planning.announcing import announce_emptied, announce_health, announce_plan, describe_changes
+from nvdp.planning.assignment import Assignment, Form, Withheld
 from nvdp.planning.plan import ModeChange, Plan
-from nvdp.planning.withholding import Withheld
 from tests.planning.values import GPU, SHARED, ailment, gpu, holding, inventory, listed, uuid
 
 A, B = uuid(0), uuid(1)
@@ -17,9 +16,16 @@ WHOLE, SLICED, RENAMED = Form(GPU, shared=False), Form(GPU, shared=True), Form(S
 GIB = 2**30
 
 
-def plan(*, changes=(), assignments=None, withheld=None, lists=None):
+def plan(*, changes=(), assignments=None, withheld=None, lists=None, cordoned=None):
     assigned = {one: Assignment(form=form) for one, form in (assignments or {}).items()}
-    return Plan(lists=lists or {}, planned={}, assignments=assigned, withheld=withheld or {}, changes=tuple(changes))
+    return Plan(
+        lists=lists or {},
+        planned={},
+        assignments=assigned,
+        withheld=withheld or {},
+        cordoned=cordoned or {},
+        changes=tuple(changes),
+    )
 
 
 def change(number, before=WHOLE, after=RENAMED, holder="team-a/train-7"):
@@ -84,29 +90,77 @@ def test_gpus_that_change_alike_are_told_together_and_at_most_five_by_name():
 # entries withheld, and sharing
 
 PAUSED = Withheld(reason="NotBuilt", path="devices.paused", text="not built yet (x)")
-EXCLUDED = Withheld(reason="Excluded", path="devices.exclude", text="not built yet (y)")
+EXCLUDED = Withheld(reason="Excluded", path="devices.exclude[0]", text="excluded")
+MPS = Withheld(reason="NotBuilt", path="sharing.mps.resources[0]", text="not built yet (y)")
 
 
 def test_an_entry_that_is_withheld_is_told_once_with_its_devices():
-    after = plan(withheld={A: PAUSED, B: PAUSED, uuid(2): EXCLUDED})
+    after = plan(withheld={A: PAUSED, B: PAUSED, uuid(2): MPS})
     assert told(None, after) == [
         (Reason.ENTRY_WITHHELD, f"devices.paused: not built yet (x); not on offer: {A}, {B}"),
-        (Reason.ENTRY_WITHHELD, f"devices.exclude: not built yet (y); not on offer: {uuid(2)}"),
+        (Reason.ENTRY_WITHHELD, f"sharing.mps.resources[0]: not built yet (y); not on offer: {uuid(2)}"),
     ]
     assert told(after, after) == []
 
 
 def test_only_what_is_newly_withheld_is_told():
     before = plan(withheld={A: PAUSED})
-    after = plan(withheld={A: EXCLUDED, B: PAUSED})
+    after = plan(withheld={A: MPS, B: PAUSED})
     assert told(before, after) == [
-        (Reason.ENTRY_WITHHELD, f"devices.exclude: not built yet (y); not on offer: {A}"),
+        (Reason.ENTRY_WITHHELD, f"sharing.mps.resources[0]: not built yet (y); not on offer: {A}"),
         (Reason.ENTRY_WITHHELD, f"devices.paused: not built yet (x); not on offer: {B}"),
     ]
 
 
+def test_a_card_that_the_file_leaves_to_others_is_no_news():
+    assert told(None, plan(withheld={A: EXCLUDED})) == []
+
+
+def test_a_cordon_is_told_when_it_begins_and_when_it_ends():
+    free, cordoned = plan(), plan(cordoned={A: "devices.cordon[0]"})
+    name = f"{A} (index 0, 0000:10:00.0)"
+    assert told(free, cordoned, gpu(0)) == [
+        (Reason.DEVICE_CORDONED, f"{name}: devices.cordon[0]; takes no new pods, running ones are left alone")
+    ]
+    assert told(cordoned, cordoned, gpu(0)) == []
+    assert told(cordoned, free, gpu(0)) == [(Reason.DEVICE_UNCORDONED, f"{name}: no longer cordoned")]
+
+
+def offering(resource, *gpus, healthy=True, **more):
+    """A plan that offers these GPUs, whole, under ``resource``."""
+    form = Form(resource, shared=False)
+    return plan(
+        lists={resource: listed(resource, *gpus, unhealthy=() if healthy else gpus)},
+        assignments=dict.fromkeys(gpus, form),
+        **more,
+    )
+
+
+def emptied(before, after, ailments=None):
+    return [announcement.text for announcement in announce_emptied(before, after, ailments or {})]
+
+
+def test_an_edit_that_leaves_a_resource_without_a_healthy_device_is_announced():
+    before = offering(GPU, A, B)
+    told_so = [f"{GPU}: 2 healthy devices → 0; pods that ask for it will stay Pending"]
+    assert emptied(before, offering(SHARED, A, B)) == told_so
+    assert emptied(before, plan()) == told_so
+    assert emptied(before, offering(GPU, A, B, cordoned=dict.fromkeys((A, B), "devices.cordon[0]"))) == told_so
+    assert emptied(before, offering(GPU, A, cordoned={}), {A: ailment()}) == told_so
+
+
+def test_what_still_has_a_device_or_only_waits_for_pods_is_not():
+    before = offering(GPU, A, B)
+    assert emptied(before, offering(GPU, A, B, cordoned={A: "devices.cordon[0]"})) == []
+    assert emptied(before, offering(GPU, A, B, healthy=False)) == []  # its new form waits for pods
+    assert emptied(offering(GPU, A, B, healthy=False), plan()) == []
+    assert emptied(None, plan()) == []
+
+
 def shared_plan(*uuids, strategy=Strategy.TIME_SLICING):
-    facts = AllocationFacts(gpus=tuple(GpuFacts(uuid=one, index="0") for one in uuids), strategy=strategy, replicas=10)
+    facts = AllocationFacts(
+        gpus=tuple(GpuFacts(uuid=one, index="0") for one in uuids), strategy=strategy, replicas=(10,)
+    )
     return plan(lists={SHARED: msgspec.structs.replace(listed(SHARED), facts=facts)})
 
 

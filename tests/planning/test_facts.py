@@ -13,17 +13,16 @@ from nvdp.model.listing import (
     SharedPolicy,
     Strategy,
 )
-from nvdp.planning.assignment import assign
-from nvdp.planning.facts import REFUSE_KEY, build_facts
-from tests.planning.values import gpu, parse, sliced, uuid
+from nvdp.planning.allotment import allot
+from nvdp.planning.facts import build_facts
+from tests.planning.values import gpu, inventory, parse, sliced, uuid
 
 CONTROL = ("/dev/nvidiactl", "/dev/nvidia-uvm")
 
 
 def facts_of(config, *gpus, leaving=False):
-    assignments = assign(config, gpus, {})
-    assignment = None if leaving else next(iter(assignments.values()))
-    return build_facts(config, gpus, assignment, CONTROL)
+    assignments = [] if leaving else allot(config, inventory(*gpus), {}).assignments.values()
+    return build_facts(config, gpus, assignments, CONTROL)
 
 
 def node(path, host=None):
@@ -36,10 +35,8 @@ def test_without_a_file_containers_get_uuids_by_environment():
         device_list_strategies=(DeviceListStrategy.ENVVAR,),
         device_id_strategy=DeviceIDStrategy.UUID,
         strategy=Strategy.NONE,
-        replicas=1,
+        replicas=(1,),
         shared_policy=SharedPolicy.DISTRIBUTED,
-        single_replica_only=False,
-        refuse_key=REFUSE_KEY,
     )
 
 
@@ -78,17 +75,28 @@ def test_strategies_and_policy_are_the_files():
     assert facts.shared_policy is SharedPolicy.PACKED
 
 
-@pytest.mark.parametrize(("replicas", "only"), [(1, False), (2, True)])
-def test_more_than_one_replica_is_refused_only_where_there_are_replicas(replicas, only):
-    config = parse(
-        "sharing: {timeSlicing: {failRequestsGreaterThanOne: true, "
-        f"resources: [{{name: nvidia.com/gpu, replicas: {replicas}}}]}}}}"
-    )
+@pytest.mark.parametrize("word", ["failRequestsGreaterThanOne", "requireDistinctGPUs"])
+@pytest.mark.parametrize(("replicas", "restricted"), [(1, False), (2, True)])
+def test_requests_are_restricted_only_where_there_are_replicas(word, replicas, restricted):
+    config = parse(f"sharing: {{timeSlicing: {{{word}: true, resources: [{{name: gpu, replicas: {replicas}}}]}}}}")
     facts = facts_of(config, gpu(0))
-    assert (facts.single_replica_only, facts.replicas) == (only, replicas)
-    assert not facts_of(sliced(2), gpu(0)).single_replica_only
+    keys = {facts.single_replica_key, facts.distinct_gpus_key}
+    assert keys == {"", f"sharing.timeSlicing.{word}"} if restricted else keys == {""}
+    assert facts.replicas == (replicas,)
+    unrestricted = facts_of(sliced(2), gpu(0))
+    assert (unrestricted.single_replica_key, unrestricted.distinct_gpus_key) == ("", "")
+
+
+def test_gpus_of_one_name_may_have_different_numbers_of_replicas():
+    config = parse("""        sharing:
+          timeSlicing:
+            resources:
+            - {name: gpu, rename: gpu.ts, devices: [GPU-00000000-0000-0000-0000-000000000000], replicas: 8}
+            - {name: gpu, rename: gpu.ts, replicas: 2}
+        """)
+    assert facts_of(config, gpu(0), gpu(1)).replicas == (2, 8)
 
 
 def test_a_resource_that_only_leaves_is_shared_in_no_way():
     facts = facts_of(sliced(4), gpu(0), leaving=True)
-    assert (facts.strategy, facts.replicas) == (Strategy.NONE, 1)
+    assert (facts.strategy, facts.replicas) == (Strategy.NONE, (1,))

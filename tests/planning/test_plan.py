@@ -51,7 +51,7 @@ def test_replicas_are_listed_gpu_by_gpu_in_the_order_of_their_numbers():
     plan = build_plan(inputs(sliced(12), gpu(0), gpu(1)))
     assert ids(plan) == replicas(A, *range(12)) + replicas(B, *range(12))
     assert plan.planned == {GPU: 24}
-    assert plan.lists[GPU].facts.replicas == 12
+    assert plan.lists[GPU].facts.replicas == (12,)
 
 
 def test_a_node_without_gpus_has_no_resource():

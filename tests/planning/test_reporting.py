@@ -29,7 +29,7 @@ def plan(*lists, planned=None, withheld=None, changes=()):
 
 
 def test_a_resource_is_told_as_it_was_given_out_and_as_the_kubelet_has_it():
-    facts = AllocationFacts(strategy=Strategy.TIME_SLICING, replicas=2)
+    facts = AllocationFacts(strategy=Strategy.TIME_SLICING, replicas=(2,))
     listing = msgspec.structs.replace(listed(GPU, f"{A}::0", f"{A}::1", f"{A}::5", unhealthy=(f"{A}::5",)), facts=facts)
     serving = {GPU: Serving(registered=True, streams=1, taken_version=3)}
     assert build_resources(plan(listing, planned={GPU: 2}), serving) == (
@@ -41,7 +41,7 @@ def test_a_resource_is_told_as_it_was_given_out_and_as_the_kubelet_has_it():
             registered=True,
             streams=1,
             strategy=Strategy.TIME_SLICING,
-            replicas=2,
+            replicas=(2,),
         ),
     )
 
@@ -96,7 +96,7 @@ def resource(*, registered, planned=1):
         registered=registered,
         streams=0,
         strategy=Strategy.NONE,
-        replicas=1,
+        replicas=(1,),
     )
 
 

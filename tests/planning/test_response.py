@@ -69,8 +69,8 @@ def test_several_replicas_of_a_gpu_name_it_once():
         (listing("device0", "device1"), ["device1", "device2"], False),
         (listing("device0", "device1", replicas=2), ["device0::1"], True),
         (listing("device0", "device1", replicas=2), ["device0::1", "device1::0"], True),
-        (listing("device0", "device1", replicas=2, single_replica_only=True), ["device0::1"], True),
-        (listing("device0", "device1", replicas=2, single_replica_only=True), ["device0::1", "device1::0"], False),
+        (listing("device0", "device1", replicas=2, single_replica_key="some.key"), ["device0::1"], True),
+        (listing("device0", "device1", replicas=2, single_replica_key="some.key"), ["device0::1", "device1::0"], False),
     ],
 )
 def test_requests_are_accepted_and_refused_as_in_nvidias_vectors_b1(listed, request_, allowed):
@@ -147,7 +147,7 @@ def test_an_unhealthy_id_is_refused_with_its_cause():
 
 def test_two_replicas_where_one_is_allowed_are_refused_with_the_key_that_says_so():
     key = "sharing.timeSlicing.failRequestsGreaterThanOne"
-    listed = listing("A", replicas=2, single_replica_only=True, refuse_key=key)
+    listed = listing("A", replicas=2, single_replica_key=key)
     assert refusal(listed, "A::0", "A::1") == (f"nvidia.com/gpu: 2 asked, 1 allowed ({key})", "too_many")
 
 

@@ -22,7 +22,7 @@ BROKEN = "test.yaml:1:1: broken"
 class Scene:
     """An adoption, and what it remembered, told and counted."""
 
-    def __init__(self, last_good=None, pins=None):
+    def __init__(self, last_good=None, pins=None, delay_s=0.0):
         self.now = 50.0
         self.record = Recorder()
         self.record.pins = pins or {}
@@ -31,14 +31,16 @@ class Scene:
             memory=self.record,
             log=self.record,
             count_edit=lambda result: self.record.counted.append(("edit", result)),
-            wall=lambda: self.now,
+            wall=lambda: 1000.0 + self.now,
+            clock=lambda: self.now,
+            choose_delay_s=lambda: delay_s,
         )
 
     def read(self, config, text=b"text"):
-        return self.adoption.take(ConfigRead(source="test.yaml", config=config, text=text, at=0.0))
+        self.adoption.take(ConfigRead(source="test.yaml", config=config, text=text, at=self.now))
 
     def refuse(self, *problems, missing=False):
-        return self.adoption.take(ConfigRead(source="test.yaml", problems=problems, missing=missing, at=0.0))
+        self.adoption.take(ConfigRead(source="test.yaml", problems=problems, missing=missing, at=self.now))
 
     def judge(self, node=NODE, ailments=None):
         return self.adoption.judge(node, ailments or {})
@@ -63,7 +65,7 @@ def test_before_anything_was_read_nothing_is_in_force_and_nothing_is_wrong():
 
 def test_a_valid_configuration_comes_into_force_when_judged_and_is_remembered_when_confirmed():
     scene = Scene()
-    assert scene.read(FIRST, b"first")
+    scene.read(FIRST, b"first")
     assert scene.adoption.config is None
     assert scene.judge() is FIRST
     assert scene.adoption.config is FIRST
@@ -72,7 +74,7 @@ def test_a_valid_configuration_comes_into_force_when_judged_and_is_remembered_wh
     assert scene.record.config == AppliedConfig(text="first", source="test.yaml", hash=FIRST.hash)
     assert scene.record.edits() == ["applied"]
     assert scene.record.texts(Reason.CONFIG_APPLIED) == [f"test.yaml {FIRST.hash}  nvidia.com/gpu: 0 → 4"]
-    assert (scene.status.valid, scene.status.hash, scene.status.applied_at) == (True, FIRST.hash, 50.0)
+    assert (scene.status.valid, scene.status.hash, scene.status.applied_at) == (True, FIRST.hash, 1050.0)
     assert scene.judge() is None
 
 
@@ -245,7 +247,7 @@ def test_a_configuration_that_could_not_be_planned_with_is_taken_back():
     assert scene.judge() is SECOND
     scene.adoption.reject("planning failed: x")
     assert scene.adoption.config is FIRST
-    assert (scene.status.refused, scene.status.applied_at) == ("test.yaml: planning failed: x", 50.0)
+    assert (scene.status.refused, scene.status.applied_at) == ("test.yaml: planning failed: x", 1050.0)
     assert scene.record.config.hash == FIRST.hash
     assert scene.record.edits() == ["applied", "refused"]
     assert scene.adopt(sliced(4)).hash == sliced(4).hash
@@ -305,19 +307,17 @@ def test_a_vanished_gpu_lends_its_index_to_no_pin():
 def test_a_reference_that_names_nothing_is_told_once_and_again_when_it_does_so_again():
     scene = Scene()
     scene.adopt(parse(f"devices: {{exclude: [{uuid(1)}]}}"))
-    both, one = [gpu(0), gpu(1)], [gpu(0)]
-    for gpus in (both, one, one, both, one):
-        scene.adoption.follow(gpus, {})
-    assert (
-        scene.record.texts(Reason.CONFIG_REFERENCE_UNMATCHED)
-        == [f"devices.exclude[0]: {uuid(1)} is not on this node (fine if other nodes share this file)"] * 2
-    )
-    assert scene.adoption.unmatched == (f"devices.exclude[0]: {uuid(1)}",)
+    both, one = inventory(gpu(0), gpu(1)), inventory(gpu(0))
+    for node in (both, one, one, both, one):
+        scene.adoption.follow(node, {})
+    told = f"devices.exclude[0]: {uuid(1)} is not on this node (fine if other nodes share this file)"
+    assert scene.record.texts(Reason.CONFIG_REFERENCE_UNMATCHED) == [told] * 2
+    assert scene.adoption.unmatched == (told,)
 
 
 def test_without_a_configuration_there_is_nothing_to_follow():
     scene = Scene()
-    scene.adoption.follow([gpu(0)], {})
+    scene.adoption.follow(inventory(gpu(0)), {})
     assert scene.adoption.unmatched == ()
 
 
@@ -334,3 +334,60 @@ def test_warnings_and_keys_that_are_not_built_are_told_when_it_is_applied():
         "health.ignoredXIDs: not built yet (these XIDs would not make a device Unhealthy); it is ignored",
         "health.fatalXIDs: not built yet (these XIDs would make a device Unhealthy); it is ignored",
     ]
+
+
+# edits that wait, so that the nodes of a fleet do not all change at once
+
+
+def test_the_first_configuration_never_waits():
+    scene = Scene(delay_s=30.0)
+    scene.read(FIRST)
+    assert scene.adoption.next_at is None
+    assert scene.judge() is FIRST
+
+
+def test_a_valid_edit_waits_for_its_delay_and_shows_that_it_does():
+    scene = Scene(delay_s=30.0)
+    scene.adopt(FIRST)
+    scene.read(SECOND)
+    assert scene.adoption.next_at == 80.0
+    assert (scene.status.hash, scene.status.pending, scene.status.pending_until) == (FIRST.hash, SECOND.hash, 1080.0)
+    scene.now = 79.9
+    assert scene.judge() is None
+    assert scene.adoption.config is FIRST
+    scene.now = 80.0
+    assert scene.adoption.next_at is None
+    assert scene.judge() is SECOND
+    assert (scene.status.pending, scene.status.pending_until) == ("", None)
+
+
+def test_a_refusal_does_not_wait_and_takes_nothing_from_the_edit_that_does():
+    scene = Scene(delay_s=30.0)
+    scene.adopt(FIRST)
+    scene.read(SECOND)
+    scene.refuse(BROKEN)
+    assert scene.status.refused == BROKEN
+    scene.now = 80.0
+    assert scene.judge() is SECOND
+
+
+def test_a_newer_edit_takes_the_place_of_one_that_waits_and_the_old_text_again_ends_the_wait():
+    scene = Scene(delay_s=30.0)
+    scene.adopt(FIRST)
+    scene.read(SECOND)
+    scene.now = 60.0
+    scene.read(sliced(4))
+    assert scene.adoption.next_at == 90.0
+    scene.read(FIRST)
+    assert scene.adoption.next_at is None
+    scene.now = 100.0
+    assert scene.judge() is None
+    assert scene.adoption.config is FIRST
+
+
+def test_who_asks_for_everything_now_waits_for_nothing():
+    scene = Scene(delay_s=30.0)
+    scene.adopt(FIRST)
+    scene.read(SECOND)
+    scene.adoption.hurry()
+    assert scene.judge() is SECOND

@@ -34,7 +34,7 @@ from tests.virtual.recorder import Recorder
 class VirtualNode:
     """The supervisor and everything around it. ``run`` lets time pass; everything else happens at the moment."""
 
-    def __init__(self, *, last_good: Config | None = None, held: Held | None = None) -> None:
+    def __init__(self, *, last_good: Config | None = None, held: Held | None = None, edits_wait_s: float = 0.0) -> None:
         self.clock = Clock()
         self.record = Recorder()
         self.kubelet: SocketIdentity | None = SocketIdentity(1, 100, 1)
@@ -54,6 +54,8 @@ class VirtualNode:
             log=self.record,
             count_edit=lambda result: self.record.counted.append(("edit", result)),
             wall=lambda: self.clock.now,
+            clock=lambda: self.clock.now,
+            choose_delay_s=lambda: edits_wait_s,
         )
         self.offers = Offers(self._make_actor, observer=self.record, log=self.record, clock=lambda: self.clock.now)
         self.supervisor = Supervisor(
