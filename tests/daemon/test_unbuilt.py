@@ -8,7 +8,7 @@ import pytest
 
 from nvdp.config.unbuilt import LATER, Outcome
 from tests.daemon.node import GPU, build_config, gpu_uuid, healthy, on_node, wait_healthy
-from tests.daemon.process import LIMIT_S
+from tests.daemon.process import LIMIT_S, wait_until
 
 ALL = {0, 1, 2, 3}
 
@@ -56,7 +56,8 @@ def test_what_the_file_keeps_back_is_not_offered(kubelet, start, config_map):
         assert {line["path"].partition("[")[0] for line in told} == {key}
         assert daemon.log.wait_for("FeatureNotBuilt", text=key)["path"].startswith(key)
         daemon.wait_ready()  # what is withheld at plan time does not count
-        assert _find_withheld(daemon) == {gpu_uuid(number) for number in cards}, path
+        cards_withheld = {gpu_uuid(number) for number in cards}
+        wait_until(lambda shown=cards_withheld: _find_withheld(daemon) == shown, what=path)
 
         config_map.publish(build_config())
         wait_healthy(kubelet, [gpu_uuid(number) for number in ALL])
