@@ -78,8 +78,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 def build_plan(inputs: Inputs) -> Plan:
     """The plan for these inputs. Raises nothing that its inputs could cause."""
     gpus = order_gpus(inputs.inventory.gpus)
-    holders = our_holdings(inputs.held, names=inputs.names | inputs.given.keys())
     allotment = allot(inputs.config, inputs.inventory, inputs.pins)
+    # A name of the file's own is ours even where the memory of having used it was lost with the state directory.
+    named = {assignment.form.resource for assignment in allotment.assignments.values()}
+    holders = our_holdings(inputs.held, names=inputs.names | inputs.given.keys() | named)
     excess = withhold_excess(
         gpus,
         allotment.assignments,

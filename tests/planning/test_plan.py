@@ -249,3 +249,17 @@ def test_the_clock_may_begin_at_zero():
     given = {GPU: msgspec.structs.replace(record, allocations=trace)}
     assert build_plan(inputs(parse(), given=given, held=answer(at=-9.0), now=0.0)).ask_since == 0.0
     assert build_plan(inputs(parse(), given=given, held=answer(at=-9.0), now=-1.0)).check_at == 0.0
+
+
+@pytest.mark.invariant(4)
+def test_what_pods_hold_under_a_name_of_the_file_counts_though_nobody_remembers_it():
+    config = parse("""\
+        resources: {gpus: [{pattern: "*", name: example.com/card}]}
+        sharing: {timeSlicing: {resources: [{name: example.com/card, replicas: 2}]}}
+        """)
+    plan = build_plan(inputs(config, gpu(0), gpu(1), held=answer(holding(uuid(0), "old", "example.com/card"))))
+
+    listed = plan.lists["example.com/card"]
+    assert {device.id for device in listed.devices if device.healthy} == {f"{uuid(1)}::0", f"{uuid(1)}::1"}
+    assert listed.by_id[uuid(0)].cause is Cause.WITHDRAWING
+    assert listed.by_id[f"{uuid(0)}::0"].cause is Cause.HELD
