@@ -306,7 +306,7 @@ class Supervisor:
             devices=build_devices(scan.inventory, scan.ailments, plan, self._changed_at)
             if scan is not None and scan.inventory is not None
             else (),
-            unmatched_references=len(self._with.adoption.unmatched),
+            unmatched=self._with.adoption.unmatched,
             podresources_up=self._podresources_up,
             scanned_at=scan.scanned_at if scan is not None else None,
             nvml_children_abandoned=scan.children_abandoned if scan is not None else 0,

@@ -469,12 +469,12 @@ def test_gpus_that_come_and_go_appear_and_leave_by_themselves():
 @pytest.mark.invariant(10)
 def test_a_reference_by_index_is_pinned_when_a_gpu_that_it_names_appears():
     node = started(parse("devices: {exclude: [1]}"), gpus=[gpu(0)])
-    assert node.status.unmatched_references == 1
+    assert len(node.status.unmatched) == 1
     node.scan(gpu(0), gpu(1))
     node.run(1.0)
     assert node.record.pins == {"devices.exclude=1": B}
     assert node.healthy(GPU) == [A]
-    assert node.status.unmatched_references == 0
+    assert node.status.unmatched == ()
     node.scan(gpu(0, index=1), gpu(1, index=0))
     node.run(10.0)
     assert node.healthy(GPU) == [A]

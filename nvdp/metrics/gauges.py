@@ -37,7 +37,7 @@ def build_gauges(status: Status) -> Iterator[Sample]:
         yield catalog.CONFIG_INFO, (config.hash.removeprefix(_HASH_PREFIX), name), 1.0
     if config.applied_at is not None:
         yield catalog.CONFIG_APPLIED, (), config.applied_at
-    yield catalog.CONFIG_UNMATCHED, (), float(status.unmatched_references)
+    yield catalog.CONFIG_UNMATCHED, (), float(len(status.unmatched))
     yield catalog.PODRESOURCES_UP, (), float(status.podresources_up)
     if status.scanned_at is not None:
         yield catalog.SCAN_TIMESTAMP, (), status.scanned_at

@@ -9,6 +9,7 @@ import enum
 
 import msgspec
 
+from nvdp.model.held import Holding
 from nvdp.model.listing import Strategy
 from nvdp.model.reasons import Cause
 
@@ -73,7 +74,10 @@ class ResourceStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeviceStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """One GPU that was seen. ``withheld`` is why it is not on offer at all (empty: it is)."""
+    """One GPU that was seen. ``withheld`` is one word for why it is not on offer (empty: it is).
+
+    ``resource``, ``replicas`` and ``strategy`` are what it is offered as; without a resource it is offered as nothing.
+    """
 
     uuid: str
     index: int
@@ -86,10 +90,49 @@ class DeviceStatus(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     changed_at: float
     withheld: str = ""
+    resource: str = ""
+    replicas: int = 1
+    strategy: Strategy = Strategy.NONE
+
+
+class Withheld(msgspec.Struct, frozen=True, kw_only=True):
+    """Why the file does not let a GPU be on offer: the place in it, and a sentence. ``reason`` is one word."""
+
+    gpu_uuid: str
+    reason: str
+    path: str
+    text: str
+
+
+class Wait(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that waits for pods: a GPU that is to be offered in another form, or device IDs that are to go.
+
+    ``before`` is what it is given up as; ``after``, empty for a withdrawal, is what the GPU becomes. ``devices`` counts
+    the IDs still listed as ``before``. ``holders`` are ``namespace/pod``, empty while the kubelet is only given time.
+    """
+
+    gpu_uuid: str
+    before: str
+    after: str = ""
+    devices: int
+    holders: tuple[str, ...] = ()
+    since: float
+
+
+class Trouble(msgspec.Struct, frozen=True, kw_only=True):
+    """What does not work as it should, while the rest goes on. ``reason`` is one word of the vocabulary."""
+
+    reason: str
+    text: str
+    since: float | None = None
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything at once. ``reason`` is one word of ``model.reasons`` or empty when ready."""
+    """Everything at once. ``reason`` is one word of ``model.reasons`` or empty when ready.
+
+    ``holders`` are who holds devices of ours; ``unmatched`` are sentences about what the file names and this node does
+    not have.
+    """
 
     ready: bool = False
     reason: str = "Starting"
@@ -97,7 +140,11 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     driver: DriverStatus = DriverStatus()
     resources: tuple[ResourceStatus, ...] = ()
     devices: tuple[DeviceStatus, ...] = ()
-    unmatched_references: int = 0
+    holders: tuple[Holding, ...] = ()
+    waits: tuple[Wait, ...] = ()
+    withheld: tuple[Withheld, ...] = ()
+    unmatched: tuple[str, ...] = ()
+    troubles: tuple[Trouble, ...] = ()
     podresources_up: bool = False
     scanned_at: float | None = None
     nvml_children_abandoned: int = 0
