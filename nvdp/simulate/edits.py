@@ -9,8 +9,7 @@ import msgspec
 
 from nvdp.config.load import parse_config
 from nvdp.config.schema import Config
-from nvdp.config.sharing import SharedResource
-from nvdp.config.unbuilt import Outcome, find_unbuilt
+from nvdp.config.sharing import SharedResource, TimeSlicing
 from nvdp.errors import ConfigError, UsageError
 from nvdp.model.listing import SharedPolicy
 
@@ -22,15 +21,14 @@ sharing:
     - name: nvidia.com/gpu
       replicas: 4
 """
-_OF_MIG_ONLY: Final = "flags.migStrategy"  # it withholds what is in MIG mode, and the nodes of the tour are not
 _REPLICAS: Final = re.compile(r"""(?P<key>(["']?)\breplicas\b\2)\s*:\s*(?P<value>[0-9]+)""")
 
 
 class SharedConfig(msgspec.Struct, frozen=True, kw_only=True):
     """A configuration that shares GPUs by time-slicing, and the place where it says into how many.
 
-    ``resource`` is the name that pods ask for; ``key`` and ``value`` are spans of ``text``; ``withheld`` is the place
-    of a key that keeps devices back because it is not built yet, if there is one.
+    ``resource`` is the name that pods ask for; ``key`` and ``value`` are spans of ``text``; ``config`` and ``entry``
+    are the file and the path of its entry as they were first.
     """
 
     text: str
@@ -38,9 +36,28 @@ class SharedConfig(msgspec.Struct, frozen=True, kw_only=True):
     replicas: int
     key: tuple[int, int]
     value: tuple[int, int]
-    one_each: bool
-    distinct: bool
-    withheld: str = ""
+    config: Config
+    entry: str
+
+    @property
+    def one_each(self) -> bool:
+        """Whether a container that asks for two is refused."""
+        return self._time_slicing.fail_requests_greater_than_one
+
+    @property
+    def distinct(self) -> bool:
+        """Whether the shares of one container are of different GPUs where there are several."""
+        return self.requires_distinct or self.config.allocation.shared_policy is not SharedPolicy.PACKED
+
+    @property
+    def requires_distinct(self) -> bool:
+        """Whether a container that asks for more shares than there are GPUs is refused."""
+        return self._time_slicing.require_distinct_gpus
+
+    @property
+    def _time_slicing(self) -> TimeSlicing:
+        assert self.config.sharing.time_slicing is not None
+        return self.config.sharing.time_slicing
 
     @property
     def line(self) -> int:
@@ -85,9 +102,8 @@ def parse_shared(text: str, *, name: str) -> SharedConfig:
             replicas=entry.replicas,
             key=match.span("key"),
             value=match.span("value"),
-            one_each=config.sharing.time_slicing.fail_requests_greater_than_one,
-            distinct=config.allocation.shared_policy is not SharedPolicy.PACKED,
-            withheld=_find_withheld(config),
+            config=config,
+            entry=entry.path,
         )
         if _is_the_place(found, name):
             return found
@@ -99,13 +115,6 @@ def parse_shared(text: str, *, name: str) -> SharedConfig:
 def _find_entry(config: Config) -> SharedResource | None:
     shared = config.sharing.time_slicing.resources if config.sharing.time_slicing is not None else ()
     return shared[0] if shared and shared[0].is_shared else None
-
-
-def _find_withheld(config: Config) -> str:
-    for key in find_unbuilt(config):
-        if key.outcome is Outcome.WITHHOLD and key.path != _OF_MIG_ONLY:
-            return f"{config.name}:{key.line}: {key.path}"
-    return ""
 
 
 def _find_offset(text: str, line: int) -> int:

@@ -14,6 +14,7 @@ import msgspec
 from nvdp.errors import UsageError
 from nvdp.kubelet.proto import deviceplugin_v1beta1_pb2 as deviceplugin
 from nvdp.planning.response import VISIBLE_DEVICES, VOLUME_MOUNT_ROOT
+from nvdp.simulate.counting import find_uncounted
 from nvdp.simulate.kubelet import AdmissionError, Pod
 from nvdp.simulate.scene import PATIENCE_S, Outcome, Scene, UnexpectedError, check
 
@@ -211,10 +212,11 @@ STEPS = (
 
 def check_fits(scene: Scene) -> None:
     """Raise UsageError if less is offered than the tour's pods ask for, or less than it counts on."""
-    if scene.shared.withheld:
+    uncounted = find_uncounted(scene.shared.config, scene.stage.node, entry=scene.shared.entry)
+    if uncounted is not None:
         raise UsageError(
-            f"{scene.shared.withheld}: not built yet, so that what it concerns is withheld, and the tour counts on all "
-            "devices; nvdp simulate --serve takes any configuration"
+            f"{scene.shared.config.name}: {uncounted}, and the tour counts on all of them in {scene.shared.entry}; "
+            "nvdp simulate --serve takes any configuration"
         )
     asked = sum(_choose_count(scene, wish) for wish in _PODS.values())
     if scene.wanted < asked:
@@ -230,7 +232,9 @@ def _find_ready(scene: Scene) -> bool:
 
 
 def _choose_count(scene: Scene, wish: int) -> int:
-    return 1 if scene.shared.one_each else wish
+    if scene.shared.one_each:
+        return 1
+    return min(wish, len(scene.indices)) if scene.shared.requires_distinct else wish
 
 
 def _admit(scene: Scene, name: str, asked: int) -> Pod:

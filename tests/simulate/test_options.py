@@ -38,15 +38,39 @@ def test_a_node_and_a_configuration_of_ones_own_are_played(command, short_path):
     assert (config.read_text(), node.read_text()) == (SHARED, "gpus: [{model: l4, count: 3}]\nremoved: [1]\n")
 
 
-def test_a_configuration_of_which_something_is_withheld_is_refused_and_not_played(command, short_path):
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ("devices: {exclude: [0]}", "GPU 0 is not on offer (devices.exclude[0]: excluded)"),
+        ('devices: {cordon: ["1"]}', "GPU 1 takes no pods (devices.cordon[0])"),
+        ("resources: {gpus: [{pattern: '*', name: card}]}", "GPU 0 is offered in another way (resources.gpus[0])"),
+        ("devices: {paused: true}", "GPU 0 is not on offer (devices.paused: not built yet (the driver would be let"),
+    ],
+)
+def test_a_configuration_that_does_not_share_all_gpus_alike_is_refused_and_not_played(command, short_path, more, why):
     config = short_path / "my.yaml"
-    config.write_text(f"devices: {{exclude: [0]}}\n{SHARED.strip()}")
+    config.write_text(f"{more}\n{SHARED.strip()}")
     done = command.run("--config", str(config))
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == (
-        f"{config}:1: devices.exclude: not built yet, so that what it concerns is withheld, and the tour counts on all "
-        "devices; nvdp simulate --serve takes any configuration\n"
+    assert done.stderr.startswith(f"{config}: {why}")
+    assert done.stderr.endswith(
+        ", and the tour counts on all of them in sharing.timeSlicing.resources[0]; "
+        "nvdp simulate --serve takes any configuration\n"
     )
+
+
+def test_where_each_share_must_be_of_another_gpu_pods_ask_for_no_more_than_there_are(command, short_path):
+    config = short_path / "my.yaml"
+    config.write_text(
+        "sharing: {timeSlicing: {requireDistinctGPUs: true, resources: [{name: gpu, replicas: 4}]}}\n"
+        "allocation: {sharedPolicy: packed}\n"
+    )
+    several = command.run("--config", str(config), "--step", "pods")
+    assert several.returncode == 0, several.stdout
+    assert "two different GPUs" in several.stdout
+    one = command.run("--config", str(config), "--node", "t4", "--step", "pods")
+    assert one.returncode == 0, one.stdout
+    assert "train      nvidia.com/gpu: 1" in one.stdout
 
 
 def test_what_is_not_built_and_withholds_nothing_here_does_not_keep_the_tour_from_playing(command, short_path):
