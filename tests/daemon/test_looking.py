@@ -53,7 +53,7 @@ def test_a_scrape_has_every_metric_of_the_catalogue(kubelet, daemon, machine, co
     machine.change(lost=["3"])
     wait_until(lambda: daemon.log.of("DeviceUnhealthy"), what="a lost GPU")
     config_map.publish(build_config(share=4, devices={"exclude": [gpu_uuid(2)]}))
-    daemon.log.wait_for("EntryWithheld")
+    daemon.wait_metric(1, "nvdp_device_withheld", uuid=gpu_uuid(2), reason="Excluded")
     kubelet.restart()
     kubelet.wait_until(lambda: healthy(kubelet), LIMIT_S)
     daemon.wait_ready()

@@ -19,21 +19,15 @@ def share(**entry: Any) -> dict[str, Any]:
 
 # What a file says, and the cards that are not on offer because of it.
 WITHHELD: dict[str, tuple[dict[str, Any], set[int]]] = {
-    "devices.exclude": ({"devices": {"exclude": [gpu_uuid(1)]}}, {1}),
-    "devices.cordon": ({"devices": {"cordon": ["0000:31:00.0", 0]}}, {0, 2}),
+    "devices.exclude": ({"devices": {"exclude": [f"MIG-{gpu_uuid(1)}/1/0"]}}, {1}),
+    "devices.cordon": ({"devices": {"cordon": ["2:0", "0:1"]}}, {0, 2}),
     "devices.paused": ({"devices": {"paused": True}}, ALL),
     "flags.deviceDiscoveryStrategy": ({"flags": {"deviceDiscoveryStrategy": "tegra"}}, ALL),
     "flags.plugin.deviceListStrategy": ({"flags": {"plugin": {"deviceListStrategy": ["cdi-cri"]}}}, ALL),
-    "resources.gpus": ({"resources": {"gpus": [{"pattern": "NVIDIA A10", "name": "nvidia.com/a10"}]}}, ALL),
-    "sharing.timeSlicing.requireDistinctGPUs": (
-        {"sharing": {"timeSlicing": {"requireDistinctGPUs": True, **share()}}},
-        ALL,
-    ),
     "sharing.timeSlicing.resources[].devices": (
-        {"sharing": {"timeSlicing": share(devices=[gpu_uuid(3)], rename="nvidia.com/gpu.some")}},
+        {"sharing": {"timeSlicing": share(devices=["3:0"], rename="nvidia.com/gpu.some")}},
         {3},
     ),
-    "sharing.timeSlicing.resources[].rename": ({"sharing": {"timeSlicing": share(rename="nvidia.com/slice")}}, ALL),
     "sharing.mps.resources[]": ({"sharing": {"mps": share(devices=[1, 2], rename="nvidia.com/gpu.mps")}}, {1, 2}),
     "imex.required": ({"imex": {"channelIDs": [0], "required": True}}, ALL),
 }
