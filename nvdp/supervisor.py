@@ -18,11 +18,10 @@ from nvdp.config.schema import Config
 from nvdp.model.health import Ailment
 from nvdp.model.held import Held
 from nvdp.model.reasons import Reason
-from nvdp.model.status import DriverStatus, Status
+from nvdp.model.status import Status
 from nvdp.planning.announcing import Announcement, announce_emptied, announce_health, announce_plan, describe_changes
 from nvdp.planning.holders import count_held_elsewhere
 from nvdp.planning.plan import Inputs, Plan, build_plan
-from nvdp.planning.reporting import build_devices, build_resources, judge_ready
 from nvdp.services.collaborators import Collaborators
 from nvdp.services.events import (
     AllocateAnswered,
@@ -38,6 +37,7 @@ from nvdp.services.events import (
     SocketDirectoryChanged,
 )
 from nvdp.services.offers import Cause
+from nvdp.services.picture import Picture
 from nvdp.services.restarts import Restarts
 
 _STOP_SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT})
@@ -62,9 +62,7 @@ class Supervisor:
         self._events = events
         self._with = collaborators
         self._clock = clock
-        self._wall = wall
         self._scan: GpusScanned | None = None
-        self._changed_at: dict[str, float] = {}
         self._held = held
         self._podresources_up = False
         self._asked_at = float("-inf")
@@ -76,6 +74,13 @@ class Supervisor:
             count=collaborators.observer.service_restarted,
             log=collaborators.log,
             clock=clock,
+        )
+        self._picture = Picture(
+            adoption=collaborators.adoption,
+            offers=collaborators.offers,
+            restarts=self._restarts,
+            clock=clock,
+            wall=wall,
         )
         self._cause: Cause | None = None
         self._stale = False
@@ -165,7 +170,7 @@ class Supervisor:
 
     def _count_health(self, before: Mapping[str, Ailment], event: GpusScanned, *, excluded: frozenset[str]) -> None:
         for uuid in (before.keys() ^ event.ailments.keys()) - excluded:
-            self._changed_at[uuid] = event.wall
+            self._picture.note_health(uuid, event.wall)
             self._with.observer.device_health_changed(uuid, "unhealthy" if uuid in event.ailments else "healthy")
 
     def _take_held(self, event: HeldRead) -> None:
@@ -268,6 +273,7 @@ class Supervisor:
             return False
         self._plan_error = ""
         before, self._plan = self._plan, plan
+        self._picture.note_plan(plan)
         changed = offers.carry_out(plan.lists, cause=self._cause)
         self._cause = None
         if changed:
@@ -285,29 +291,10 @@ class Supervisor:
             self._with.log(announcement.reason, announcement.text, level=None, **announcement.fields)
 
     def _build_status(self) -> Status:
-        scan, config, plan = self._scan, self._with.adoption.expected, self._plan
-        driver = scan.driver if scan is not None else DriverStatus()
-        resources = build_resources(plan, self._with.offers.serving) if plan is not None else ()
-        ready, reason = judge_ready(
-            config=self._with.adoption.status,
-            driver=driver,
-            resources=resources,
-            planned=plan is not None,
-            fail_on_init_error=config is None or config.flags.fail_on_init_error,
-        )
-        if self._plan_error:
-            ready, reason = False, Reason.SERVICE_RESTARTED.word
-        return Status(
-            ready=ready,
-            reason=reason,
-            config=self._with.adoption.status,
-            driver=driver,
-            resources=resources,
-            devices=build_devices(scan.inventory, scan.ailments, plan, self._changed_at)
-            if scan is not None and scan.inventory is not None
-            else (),
-            unmatched=self._with.adoption.unmatched,
+        return self._picture.build(
+            self._scan,
+            self._plan,
+            planning_error=self._plan_error,
+            held=self._held,
             podresources_up=self._podresources_up,
-            scanned_at=scan.scanned_at if scan is not None else None,
-            nvml_children_abandoned=scan.children_abandoned if scan is not None else 0,
         )

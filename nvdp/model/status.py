@@ -10,6 +10,7 @@ import enum
 import msgspec
 
 from nvdp.model.held import Holding
+from nvdp.model.inventory import UnreadableGpu
 from nvdp.model.listing import Strategy
 from nvdp.model.reasons import Cause
 
@@ -28,9 +29,10 @@ class DriverState(enum.Enum):
 
 
 class DriverStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """``text`` is what to tell a person while the state is not READY."""
+    """``text`` is what to tell a person while the state is not READY, ``error`` the field's word for it."""
 
     state: DriverState = DriverState.STARTING
+    error: str = ""
     version: str = ""
     cuda_version: str = ""
     text: str = ""
@@ -41,7 +43,7 @@ class ConfigStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     ``hash`` is ``sha256:`` and 12 hex digits, empty while no configuration was ever good. While there is no driver it
     is of the one that will come into force, and ``applied_at`` is None. ``pending`` is the hash of a valid edit that
-    waits for ``pending_until`` (``--apply-jitter``).
+    waits for ``pending_until`` (``--apply-jitter``). ``refused`` is the first of ``problems`` things that are wrong.
     """
 
     valid: bool = False
@@ -49,6 +51,7 @@ class ConfigStatus(msgspec.Struct, frozen=True, kw_only=True):
     source: str = ""
     applied_at: float | None = None
     refused: str | None = None
+    problems: int = 0
     missing: bool = False
     pending: str = ""
     pending_until: float | None = None
@@ -131,7 +134,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     """Everything at once. ``reason`` is one word of ``model.reasons`` or empty when ready.
 
     ``holders`` are who holds devices of ours; ``unmatched`` are sentences about what the file names and this node does
-    not have.
+    not have; ``unreadable`` are GPUs without an identity, which are none of ``devices``.
     """
 
     ready: bool = False
@@ -141,6 +144,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     resources: tuple[ResourceStatus, ...] = ()
     devices: tuple[DeviceStatus, ...] = ()
     holders: tuple[Holding, ...] = ()
+    unreadable: tuple[UnreadableGpu, ...] = ()
     waits: tuple[Wait, ...] = ()
     withheld: tuple[Withheld, ...] = ()
     unmatched: tuple[str, ...] = ()

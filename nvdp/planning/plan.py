@@ -61,7 +61,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     A resource whose list is empty is withdrawn once the kubelet has taken that list. ``check_at`` is when time alone
     may change the plan. ``ask_since`` means that an answer about holders requested then or later may change it,
     ``waiting`` that something waits for holders at all. ``planned`` counts devices without those only leaving.
-    ``cordoned`` is by GPU the place in the file.
+    ``cordoned`` is by GPU the place in the file. ``holders`` are who holds what is ours, by resource and ID.
     """
 
     lists: Mapping[str, ResourceList]
@@ -69,6 +69,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     assignments: Mapping[str, Assignment]
     withheld: Mapping[str, Withheld]
     cordoned: Mapping[str, str] = {}
+    holders: Mapping[str, Mapping[str, Holding]] = {}
     changes: tuple[ModeChange, ...] = ()
     check_at: float | None = None
     ask_since: float | None = None
@@ -160,6 +161,7 @@ class _Drafting:
             assignments=self._assignments,
             withheld=self._withheld,
             cordoned={uuid: path for uuid, path in self._cordoned.items() if uuid in self._assignments},
+            holders=self._holders,
             changes=tuple(self._changes),
             check_at=self._check_at,
             ask_since=self._ask_since,

@@ -7,11 +7,24 @@ from collections.abc import Mapping
 import msgspec
 
 from nvdp.model.health import Ailment
+from nvdp.model.held import Holding
 from nvdp.model.inventory import Gpu, Inventory
 from nvdp.model.reasons import Cause, Reason
-from nvdp.model.status import ConfigStatus, DeviceStatus, DriverState, DriverStatus, ResourceStatus
-from nvdp.planning.assignment import order_gpus
+from nvdp.model.status import (
+    ConfigStatus,
+    DeviceStatus,
+    DriverState,
+    DriverStatus,
+    ResourceStatus,
+    Status,
+    Trouble,
+    Wait,
+    Withheld,
+)
+from nvdp.planning.assignment import Assignment, Form, order_gpus
 from nvdp.planning.plan import Plan
+
+_NOTHING = Assignment(form=Form("", shared=False))
 
 
 class Serving(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,6 +34,68 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
     streams: int = 0
     taken_version: int = 0
     missing: str | None = None
+
+
+class Situation(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that the supervisor knows and others may see. Times are wall-clock seconds.
+
+    ``planning_error`` says why the newest plan could not be made; then ``plan`` is the one before.
+    """
+
+    config: ConfigStatus
+    fail_on_init_error: bool
+    driver: DriverStatus
+    inventory: Inventory | None
+    ailments: Mapping[str, Ailment]
+    changed_at: Mapping[str, float]
+    plan: Plan | None
+    planning_error: str
+    serving: Mapping[str, Serving]
+    holders: tuple[Holding, ...]
+    waits: tuple[Wait, ...]
+    unmatched: tuple[str, ...]
+    troubles: tuple[Trouble, ...]
+    podresources_up: bool
+    scanned_at: float | None
+    nvml_children_abandoned: int
+
+
+def build_status(now: Situation) -> Status:
+    """The state in the words of ``model.status``. Made after every turn: it looks at GPUs, not at replicas and pods."""
+    plan, inventory = now.plan, now.inventory
+    resources = build_resources(plan, now.serving) if plan is not None else ()
+    ready, reason = judge_ready(
+        config=now.config,
+        driver=now.driver,
+        resources=resources,
+        planned=plan is not None,
+        fail_on_init_error=now.fail_on_init_error,
+    )
+    troubles = now.troubles
+    if now.planning_error:
+        ready, reason = False, Reason.SERVICE_RESTARTED.word
+        text = f"planning failed, what was offered before stays: {now.planning_error}"
+        troubles = (Trouble(reason=reason, text=text), *troubles)
+    return Status(
+        ready=ready,
+        reason=reason,
+        config=now.config,
+        driver=now.driver,
+        resources=resources,
+        devices=build_devices(inventory, now.ailments, plan, now.changed_at) if inventory is not None else (),
+        unreadable=inventory.unreadable if inventory is not None else (),
+        holders=now.holders,
+        waits=now.waits,
+        withheld=tuple(
+            Withheld(gpu_uuid=uuid, reason=withheld.reason, path=withheld.path, text=withheld.text)
+            for uuid, withheld in (plan.withheld.items() if plan is not None else ())
+        ),
+        unmatched=now.unmatched,
+        troubles=troubles,
+        podresources_up=now.podresources_up,
+        scanned_at=now.scanned_at,
+        nvml_children_abandoned=now.nvml_children_abandoned,
+    )
 
 
 def build_resources(plan: Plan, serving: Mapping[str, Serving]) -> tuple[ResourceStatus, ...]:
@@ -64,7 +139,9 @@ def build_devices(
             reason = withheld.reason
         elif gpu.uuid in cordoned:
             reason, cause, text = Cause.CORDONED.value, Cause.CORDONED, cordoned[gpu.uuid]
-        found.append(_device(gpu, cause, text, withheld=reason, changed_at=changed_at.get(gpu.uuid, 0.0)))
+        changed = changed_at.get(gpu.uuid, 0.0)
+        offered = plan.assignments.get(gpu.uuid, _NOTHING) if plan is not None else _NOTHING
+        found.append(_device(gpu, offered, cause, text, withheld=reason, changed_at=changed))
     return tuple(found)
 
 
@@ -101,7 +178,9 @@ def judge_ready(
     return True, ""
 
 
-def _device(gpu: Gpu, cause: Cause | None, text: str, *, withheld: str, changed_at: float) -> DeviceStatus:
+def _device(
+    gpu: Gpu, offered: Assignment, cause: Cause | None, text: str, *, withheld: str, changed_at: float
+) -> DeviceStatus:
     return DeviceStatus(
         uuid=gpu.uuid,
         index=gpu.index,
@@ -114,4 +193,7 @@ def _device(gpu: Gpu, cause: Cause | None, text: str, *, withheld: str, changed_
         text=text,
         changed_at=changed_at,
         withheld=withheld,
+        resource=offered.form.resource,
+        replicas=offered.replicas,
+        strategy=offered.strategy,
     )

@@ -78,6 +78,7 @@ class Adoption:
         self._in_force = self._before = _InForce()
         self._to_remember: AppliedConfig | None = None
         self._refused: str | None = None
+        self._problems = 0
         self._missing = False
 
     @property
@@ -108,6 +109,7 @@ class Adoption:
             source=config.name if config is not None else "",
             applied_at=self._in_force.since,
             refused=self._refused,
+            problems=self._problems if self._refused is not None else 0,
             missing=self._missing,
             pending=self._candidate.hash if self._candidate is not None and self.config is not None else "",
             pending_until=self._due_wall if self._candidate is not None and self.config is not None else None,
@@ -247,7 +249,7 @@ class Adoption:
             self._log(Reason.CONFIG_REFUSED, f"{first}  ({errors}; {self._describe_kept()})", error=first)
             for problem in problems[1:]:
                 self._log(Reason.CONFIG_REFUSED, problem, error=problem)
-        self._missing, self._refused = missing, first
+        self._missing, self._refused, self._problems = missing, first, len(problems)
         self._count_edit("refused")
 
     def _describe_kept(self) -> str:

@@ -67,7 +67,7 @@ class DriverWatch:
             again = f"Trying again every {_spell(retry_every_s)}"
             fields: dict[str, Any] = {"trace": outcome.trace} if isinstance(outcome, Died) and outcome.trace else {}
             self._log(_REASONS[state], f"{text}. {again}", error=_name(outcome), **fields)
-        self.status = msgspec.structs.replace(self.status, state=state, text=text)
+        self.status = msgspec.structs.replace(self.status, state=state, error=_name(outcome), text=text)
         return min(retry_every_s, _FIRST_RETRY_S * 2.0 ** min(self._failures - 1, 10))
 
     def _judge(self, outcome: Failure) -> DriverState:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import msgspec
@@ -20,6 +20,7 @@ FORGIVEN_S: Final = 600.0
 class _Crash(msgspec.Struct, frozen=True):
     at: float
     delay_s: float
+    text: str
 
 
 class Restarts:
@@ -49,14 +50,20 @@ class Restarts:
         """When the next one is due, in seconds of the clock."""
         return min(self._due.values(), default=None)
 
+    @property
+    def recent(self) -> Iterator[tuple[float, str]]:
+        """When, in seconds of the clock, and what: the last crash of each service that is not forgiven yet."""
+        forgiven = self._clock() - FORGIVEN_S
+        return ((crash.at, crash.text) for crash in self._crashes.values() if crash.at > forgiven)
+
     def note(self, event: ServiceCrashed) -> None:
         """The thread died: tell, and start its service again when its delay is over."""
         now, last = self._clock(), self._crashes.get(event.thread)
         again = last is not None and now - last.at < FORGIVEN_S
         delay_s = min(MOST_DELAY_S, 2 * last.delay_s) if last is not None and again else FIRST_DELAY_S
-        self._crashes[event.thread] = _Crash(now, delay_s)
-        self._due[event.thread] = now + delay_s
         text = f"{event.thread}: {event.error}; started again in {delay_s:.1f}s"
+        self._crashes[event.thread] = _Crash(now, delay_s, text)
+        self._due[event.thread] = now + delay_s
         self._log(Reason.SERVICE_RESTARTED, text, thread=event.thread, error=event.error, trace=event.trace)
 
     def start_due(self) -> None:

@@ -1,0 +1,71 @@
+"""What waits for pods to end, and for which: two-phase withdrawals and mode changes, as others may see them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from nvdp.model.reasons import Cause
+from nvdp.model.status import Wait
+from nvdp.planning.assignment import Form
+from nvdp.planning.plan import ModeChange, Plan
+
+
+class _Leaving(msgspec.Struct):
+    """The devices of one GPU in one form that are on their way out, and who holds them."""
+
+    devices: int = 0
+    holders: dict[str, None] = {}
+
+
+def find_waits(plan: Plan, before: Iterable[Wait], *, wall: float) -> tuple[Wait, ...]:
+    """Mode changes first, then what leaves without the GPU's becoming something else, each in list order.
+
+    What waited ``before`` keeps its beginning; what is new begins now, at ``wall``. A pass over all lists, but only
+    while something waits.
+    """
+    if not plan.waiting:
+        return ()
+    leaving = _find_leaving(plan)
+    found = [_change(change, leaving.pop((change.gpu_uuid, change.before), _Leaving())) for change in plan.changes]
+    found += [
+        Wait(gpu_uuid=uuid, before=form.resource, devices=one.devices, holders=tuple(one.holders), since=0.0)
+        for (uuid, form), one in leaving.items()
+    ]
+    since = {_key(wait): wait.since for wait in before}
+    return tuple(msgspec.structs.replace(wait, since=since.get(_key(wait), wall)) for wait in found)
+
+
+def _find_leaving(plan: Plan) -> dict[tuple[str, Form], _Leaving]:
+    found: dict[tuple[str, Form], _Leaving] = {}
+    for resource, listed in plan.lists.items():
+        holders = plan.holders.get(resource, {})
+        groups: dict[tuple[str, bool], _Leaving] = {}
+        for device in listed.devices:
+            if device.cause is not Cause.WITHDRAWING:
+                continue
+            key = device.gpu_uuid, device.id != device.gpu_uuid
+            one = groups.get(key) or groups.setdefault(key, _Leaving())
+            one.devices += 1
+            if device.id in holders:
+                one.holders[holders[device.id].holder] = None
+        found |= {(uuid, Form(resource, shared)): one for (uuid, shared), one in groups.items()}
+    return found
+
+
+def _change(change: ModeChange, leaving: _Leaving) -> Wait:
+    """The names of both forms, or the forms themselves where the name stays."""
+    renamed = change.before.resource != change.after.resource
+    return Wait(
+        gpu_uuid=change.gpu_uuid,
+        before=change.before.resource if renamed else str(change.before),
+        after=change.after.resource if renamed else str(change.after),
+        devices=leaving.devices,
+        holders=tuple(leaving.holders) or ((change.holder,) if change.holder else ()),
+        since=0.0,
+    )
+
+
+def _key(wait: Wait) -> tuple[str, str, str]:
+    return wait.gpu_uuid, wait.before, wait.after
