@@ -48,8 +48,8 @@ class Unbuilt(msgspec.Struct, frozen=True, kw_only=True):
 class Later(msgspec.Struct, frozen=True):
     """A key whose feature comes later.
 
-    ``uses`` says whether a configuration calls for the feature, from the block that holds the key and the one around
-    that; without it, any value but the default does.
+    ``uses`` says whether a configuration calls for the feature, from the block that holds the key (for a key that is a
+    list of blocks: the entry itself) and the one around that; without it, any value but the default does.
     """
 
     path: str
@@ -78,7 +78,8 @@ LATER: Final = (
           lambda plugin, _: not _BUILT_STRATEGIES.issuperset(plugin.device_list_strategy)),
     Later("sharing.timeSlicing.resources[].devices", _HOLD, "these MIG devices would be shared",
           lambda entry, _: _names_mig(entry.devices.refs)),
-    Later("sharing.mps.resources[]", _HOLD, "these devices would be shared through MPS"),
+    Later("sharing.mps.resources[]", _HOLD, "these devices would be shared through MPS",
+          lambda entry, _: entry.is_shared or _names_mig(entry.devices.refs)),
     Later("imex.required", _HOLD, "no GPU would be offered without an IMEX channel",
           lambda imex, _: imex.required and bool(imex.channel_ids)),
     # The same devices are on offer without these: what is missing is a label, a mount, or a refusal later on.
@@ -104,7 +105,6 @@ LATER: Final = (
     Later("health.recovery.withoutRecoveryAction", _WARN, "clean probes would count as recovery"),
 )  # fmt: skip
 LATER_OPTIONS: Final = (
-    Later("runDir", _WARN, "the control socket would be there"),
     Later("nodeCondition", _WARN, "the node would get a condition"),
     Later("cdiFeatureFlags", _WARN, "CDI files would be written with them"),
     Later("cdiDisableHooks", _WARN, "CDI files would be written without these hooks"),
@@ -152,7 +152,7 @@ def _find_places(segments: list[str], path: str, blocks: tuple[Any, ...]) -> Ite
     found = [(f"{inner}[{at}]", entry) for at, entry in enumerate(value)] if name.endswith("[]") else [(inner, value)]
     for found_path, item in found:
         if not rest:
-            yield _Place(found_path, item, item == key.default, blocks)
+            yield _Place(found_path, item, item == key.default, (item, *blocks) if name.endswith("[]") else blocks)
         elif item is not None:
             yield from _find_places(rest, found_path, (item, *blocks))
 

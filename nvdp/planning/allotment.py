@@ -20,8 +20,8 @@ from nvdp.planning.assignment import Assignment, Form, Withheld, order_gpus
 from nvdp.planning.entries import Entry, list_entries
 from nvdp.planning.mps import find_unsupported
 from nvdp.planning.naming import Named, name_gpu
-from nvdp.planning.pins import pin_indices, refer
-from nvdp.planning.sharing import Claims, Problem, claim, find_short, pin_counts
+from nvdp.planning.pins import find_present, list_devices, pin_indices, refer
+from nvdp.planning.sharing import Names, Problem, claim, find_short, pin_counts
 from nvdp.planning.withholding import withhold_unbuilt
 
 
@@ -44,10 +44,11 @@ def allot(config: Config, inventory: Inventory, pins: Mapping[str, str]) -> Allo
     entries = list_entries(config)
     excluded = find_excluded(config, gpus, pins)
     named = {gpu.uuid: name_gpu(config, gpu) for gpu in gpus if gpu.uuid not in excluded}
-    claims = _claim(entries, gpus, named, pins)
-    problems = {**find_unsupported(entries, claims, inventory), **claims.problems}
+    claims = claim(entries, gpus, _find_names(named), pins)
+    problems = {**find_unsupported(entries, gpus, claims, pins, driver=inventory.driver), **claims.problems}
     unbuilt = withhold_unbuilt(config, gpus, claims, pins)
 
+    cordoned = _find_listed(gpus, "devices.cordon", config.devices.cordon, pins)
     assignments: dict[str, Assignment] = {}
     withheld: dict[str, Withheld] = {}
     for gpu in gpus:
@@ -67,10 +68,11 @@ def allot(config: Config, inventory: Inventory, pins: Mapping[str, str]) -> Allo
     return Allotment(
         assignments=assignments,
         withheld=withheld,
-        cordoned=_find_listed(gpus, "devices.cordon", config.devices.cordon, pins),
+        cordoned={uuid: path for uuid, path in cordoned.items() if uuid in assignments},
         unmatched=(
             *pinning.find_unmatched(config, gpus, pins),
-            *(short for entry in entries if (short := find_short(entry, claims, pins))),
+            *claims.strays,
+            *(short for entry in entries if (short := find_short(entry, gpus, claims, pins))),
         ),
     )
 
@@ -88,14 +90,22 @@ def resolve_pins(
     pins = pin_indices(config, ordered, ailments, before)
     excluded = find_excluded(config, ordered, pins)
     named = {gpu.uuid: name_gpu(config, gpu) for gpu in ordered if gpu.uuid not in excluded}
-    names = {uuid: name.name for uuid, name in named.items() if name is not None}
-    return pins | pin_counts(list_entries(config), ordered, names, pins, before)
+    entries = list_entries(config)
+    references = [*refer("devices.exclude", config.devices.exclude, of="devices.exclude")]
+    references += [reference for entry in entries for reference in list_devices(entry)]
+    return pins | pin_counts(
+        entries,
+        ordered,
+        _find_names(named),
+        pins,
+        before,
+        absent={gpu.uuid for gpu in ordered}.difference(gpu.uuid for gpu in find_present(ordered, ailments)),
+        promised={uuid for reference in references if (uuid := reference.find_uuid(pins)) is not None},
+    )
 
 
-def _claim(
-    entries: Sequence[Entry], gpus: Sequence[Gpu], named: Mapping[str, Named | None], pins: Mapping[str, str]
-) -> Claims:
-    return claim(entries, gpus, {uuid: name.name for uuid, name in named.items() if name is not None}, pins)
+def _find_names(named: Mapping[str, Named | None]) -> Names:
+    return {uuid: name.name if name is not None else None for uuid, name in named.items()}
 
 
 def _assign(named: Named, entry: Entry | None) -> Assignment:

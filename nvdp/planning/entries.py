@@ -15,8 +15,9 @@ from nvdp.model.names import ResourceName
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """One entry with what follows from its block.
 
-    ``identity`` tells the entry from all others of the file by what it promises, not by its place or its replicas: what
-    is pinned for it stays when other entries come and go, and when its devices are only cut into more pieces.
+    ``identity`` tells the entry by what it says, not by its place, so that what is pinned for it stays when others come
+    and go. Entries with lists of one promise share it: no reference can stand in two of them. Entries with counts also
+    tell their count and their replicas, and those that say the same are numbered.
     """
 
     setting: SharedResource
@@ -30,9 +31,13 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def shared_strategy(self) -> Strategy:
-        """How its devices are shared; one replica of time-slicing is the device itself."""
-        alone = self.strategy is Strategy.TIME_SLICING and not self.setting.is_shared
-        return Strategy.NONE if alone else self.strategy
+        """How its devices are shared; one replica is the device itself."""
+        return self.strategy if self.setting.is_shared else Strategy.NONE
+
+    @property
+    def kin(self) -> str:
+        """What the identities of entries by count have in common that differ in their replicas only."""
+        return self.identity.rpartition("×")[0] + "×"
 
 
 def list_entries(config: Config) -> tuple[Entry, ...]:
@@ -47,8 +52,10 @@ def list_entries(config: Config) -> tuple[Entry, ...]:
         for setting in block.resources if block is not None else ():
             assert block is not None
             final_name = setting.build_final_name(rename_by_default=block.rename_by_default)
-            promise = f"sharing.{word}({setting.name} as {final_name})"
-            seen[promise] += 1
-            identity = promise if seen[promise] == 1 else f"{promise}#{seen[promise]}"
+            identity = f"sharing.{word}({setting.name} as {final_name})"
+            if setting.devices.count is not None:
+                identity += f"={setting.devices.count}×{setting.replicas}"
+                seen[identity] += 1
+                identity += f"#{seen[identity]}" if seen[identity] > 1 else ""
             found.append(Entry(setting=setting, strategy=strategy, final_name=final_name, identity=identity))
     return tuple(found)

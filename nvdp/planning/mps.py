@@ -1,15 +1,167 @@
-"""What MPS needs of a GPU, and how much of it each client may have."""
+"""What MPS needs of a GPU, and how much of it each client may have.
+
+A client is a process, not a container (configuration contract, "sharing"). What could not be read objects to nothing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final
 
-from nvdp.model.inventory import Inventory
+import msgspec
+
+from nvdp.config.sharing import MpsResource
+from nvdp.model.inventory import Driver, Gpu, MigMode
+from nvdp.model.quantity import Quantity
 from nvdp.planning.entries import Entry
+from nvdp.planning.pins import Reference, list_devices, list_limited
 from nvdp.planning.sharing import Claims, Problem
 
+_MIB: Final = 2**20
+_MIB_PER_GIB: Final = 2**10
+_CAPABILITY: Final = (7, 0)  # older GPUs run all clients in one address space, without limits for each
+# Clients of one GPU, by the version of CUDA that the driver is for, at least (driver documentation, MPS, limits).
+_CLIENTS: Final = (((13, 1), 60), ((0, 0), 48))
 
-def find_unsupported(entries: Sequence[Entry], claims: Claims, inventory: Inventory) -> dict[str, Problem]:
-    """The MPS entries that this node cannot honour, by path."""
-    del entries, claims, inventory
-    return {}
+
+class ClientLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """What one client may use of a GPU. ``memory_mib`` is None while the GPU's memory is unknown and nothing is set."""
+
+    thread_percent: int
+    memory_mib: int | None
+
+    def __str__(self) -> str:
+        memory = "" if self.memory_mib is None else f", {_show_memory(self.memory_mib)}"
+        return f"{self.thread_percent} % threads{memory} per client"
+
+
+class _Case(msgspec.Struct, frozen=True):
+    """One GPU that an entry takes."""
+
+    entry: Entry
+    setting: MpsResource
+    gpu: Gpu
+    pins: Mapping[str, str]
+    driver: Driver
+
+
+def find_unsupported(
+    entries: Sequence[Entry], gpus: Sequence[Gpu], claims: Claims, pins: Mapping[str, str], *, driver: Driver
+) -> dict[str, Problem]:
+    """The MPS entries that this node cannot honour, by path, each with its first problem."""
+    problems = {}
+    for entry in entries:
+        setting = entry.setting
+        if not isinstance(setting, MpsResource) or not setting.is_shared:
+            continue
+        taken = [gpu for gpu in gpus if gpu.uuid in claims.takers and claims.takers[gpu.uuid] is entry]
+        cases = [_Case(entry, setting, gpu, pins, driver) for gpu in taken]
+        problem = next(itertools.chain(_find_mig_devices(entry, gpus, pins), _find_problems(cases)), None)
+        if problem is not None:
+            problems[entry.path] = problem
+    return problems
+
+
+def find_client_limits(entry: Entry, gpu: Gpu, pins: Mapping[str, str]) -> ClientLimits | None:
+    """What a client of the entry may use of a GPU that the entry takes; None where MPS limits nothing.
+
+    Memory is a limit of the GPU's own, else the entry's, else an equal share, multiplied where overcommitment says so
+    but never more than there is.
+    """
+    setting = entry.setting
+    if not isinstance(setting, MpsResource) or not setting.is_shared:
+        return None
+    threads = setting.default_active_thread_percentage or max(1, 100 // setting.replicas)
+    own = next((limit for _, limit in _list_own_limits(entry, gpu, pins)), setting.default_pinned_device_memory_limit)
+    memory_mib = own.mib if own is not None else None
+    if own is None and gpu.memory_bytes is not None:
+        share = gpu.memory_bytes // setting.replicas * (setting.memory_overcommit_percentage or 100) // 100
+        memory_mib = min(share, gpu.memory_bytes) // _MIB
+    return ClientLimits(thread_percent=threads, memory_mib=memory_mib)
+
+
+def _list_own_limits(entry: Entry, gpu: Gpu, pins: Mapping[str, str]) -> list[tuple[Reference, Quantity]]:
+    """The limits that an MPS entry has for this GPU alone."""
+    assert isinstance(entry.setting, MpsResource)
+    limits = entry.setting.default_per_device_pinned_memory_limit
+    limited = [one for one in list_limited(entry) if not one.is_mig and one.matches(gpu, pins)]
+    return [(reference, limits[reference.ref]) for reference in limited]
+
+
+def _find_mig_devices(entry: Entry, gpus: Sequence[Gpu], pins: Mapping[str, str]) -> Iterator[Problem]:
+    for reference in (*list_devices(entry), *list_limited(entry)):
+        if reference.is_mig and any(reference.may_match(gpu, pins) for gpu in gpus):
+            text = f"{reference.ref} is a MIG device; MPS on MIG is not supported"
+            yield Problem(path=reference.path, text=text)
+
+
+def _find_problems(cases: Sequence[_Case]) -> Iterator[Problem]:
+    return (problem for rule in _RULES for case in cases if (problem := rule(case)) is not None)
+
+
+def _object_to_mig_mode(case: _Case) -> Problem | None:
+    if case.gpu.mig is not MigMode.ENABLED:
+        return None
+    return Problem(path=case.entry.path, text=f"{case.gpu.uuid} is in MIG mode; MPS on MIG is not supported")
+
+
+def _object_to_capability(case: _Case) -> Problem | None:
+    known = case.gpu.compute_capability
+    if known is None or _parse_version(known) >= _CAPABILITY:
+        return None
+    least = ".".join(map(str, _CAPABILITY))
+    text = f"{case.gpu.product or case.gpu.uuid} has compute capability {known}; MPS needs {least}"
+    return Problem(path=case.entry.path, text=text)
+
+
+def _object_to_clients(case: _Case) -> Problem | None:
+    capability, cuda = case.gpu.compute_capability, case.driver.cuda_version
+    if capability is None or not cuda:
+        return None
+    most = next(clients for least, clients in _CLIENTS if _parse_version(cuda) >= least)
+    if case.setting.replicas <= most:
+        return None
+    text = (
+        f"{case.setting.replicas} is more than the {most} clients that MPS allows here "
+        f"(compute capability {capability}, driver for CUDA {cuda})"
+    )
+    return Problem(path=f"{case.entry.path}.replicas", text=text)
+
+
+def _object_to_limit(case: _Case) -> Problem | None:
+    """The limit that counts for the GPU; two for one card, spelled in two ways, contradict each other."""
+    own = _list_own_limits(case.entry, case.gpu, case.pins)
+    default = case.setting.default_pinned_device_memory_limit
+    if len({limit for _, limit in own}) > 1:
+        (first, limit), (second, _) = own[:2]
+        text = f"{second.ref} is {case.gpu.uuid}, which has {limit} as {first.ref} already; one limit for each device"
+        return Problem(path=second.path, text=text)
+    limits = [(reference.path, limit) for reference, limit in own]
+    if not limits and default is not None:
+        limits = [(f"{case.entry.path}.defaultPinnedDeviceMemoryLimit", default)]
+    for path, limit in limits:
+        if case.gpu.memory_bytes is not None and limit.mib * _MIB > case.gpu.memory_bytes:
+            size = _show_memory(case.gpu.memory_bytes // _MIB)
+            return Problem(path=path, text=f"{limit} is more than {case.gpu.uuid} has ({size})")
+    return None
+
+
+def _parse_version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split("."))
+
+
+def _show_memory(mib: int) -> str:
+    """Rounded down, so that what is said to be too little looks so."""
+    if mib < _MIB_PER_GIB:
+        return f"{mib} MiB"
+    tenths = mib * 10 // _MIB_PER_GIB
+    return f"{tenths // 10}{f'.{tenths % 10}' if tenths % 10 else ''} GiB"
+
+
+_RULES: Final[tuple[Callable[[_Case], Problem | None], ...]] = (
+    _object_to_mig_mode,
+    _object_to_capability,
+    _object_to_clients,
+    _object_to_limit,
+)

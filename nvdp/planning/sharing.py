@@ -6,7 +6,7 @@ when the configuration is applied and stays with them (``pin_counts``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -14,12 +14,12 @@ import msgspec
 from nvdp.model.inventory import Gpu
 from nvdp.model.names import ResourceName
 from nvdp.planning.entries import Entry
-from nvdp.planning.pins import Reference, refer
+from nvdp.planning.pins import Reference, build_place, list_devices, list_pinned
 
-Names = Mapping[str, ResourceName]
-"""The plain name of each GPU that takes part, by UUID."""
+_ONE_WAY: Final = "one card can be shared in one way only"
 
-_CARD: Final = "one card can be shared in one way only"
+Names = Mapping[str, ResourceName | None]
+"""The plain name of each GPU that takes part, by UUID; None while it cannot be told."""
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,109 +30,123 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Claims(msgspec.Struct, frozen=True, kw_only=True):
-    """``takers`` is the entry of each GPU that is in one, by UUID; ``problems`` are by the path of the entry."""
+    """``takers`` is the entry of each GPU that is in one, by UUID; ``problems`` are by the path of the entry.
+
+    ``strays`` are sentences about GPUs that an entry lists and does not take, for they are of another resource.
+    """
 
     takers: Mapping[str, Entry]
     problems: Mapping[str, Problem]
+    strays: tuple[str, ...]
 
 
 def claim(entries: Sequence[Entry], gpus: Sequence[Gpu], names: Names, pins: Mapping[str, str]) -> Claims:
     """Give GPUs, in list order, to entries. Entries by count get the GPUs that are pinned for them, and no others."""
-    takers, problems = _claim_lists(entries, gpus, names, pins)
+    listed = _claim_lists(entries, gpus, names, pins)
+    takers = dict(listed.takers)
     for entry in entries:
         if entry.setting.devices.count is not None:
-            pinned = set(_pinned(entry, pins))
+            pinned = set(list_pinned(entry.identity, pins))
             takers |= {uuid: entry for uuid in _find_free(entry, gpus, names, takers) if uuid in pinned}
     for entry in entries:
         if entry.setting.devices.is_all:
             takers |= dict.fromkeys(_find_free(entry, gpus, names, takers), entry)
-    return Claims(takers=takers, problems=problems)
+    return msgspec.structs.replace(listed, takers=takers)
 
 
 def pin_counts(
-    entries: Sequence[Entry], gpus: Sequence[Gpu], names: Names, pins: Mapping[str, str], before: Mapping[str, str]
+    entries: Sequence[Entry],
+    gpus: Sequence[Gpu],
+    names: Names,
+    pins: Mapping[str, str],
+    before: Mapping[str, str],
+    *,
+    absent: Collection[str],
+    promised: Collection[str],
 ) -> dict[str, str]:
-    """The GPUs behind each ``devices: N``, by slot: those pinned ``before``, then the first that are left.
+    """The GPUs behind each ``devices: N``: those pinned ``before``, then the first that are left and not ``absent``.
 
-    ``pins`` are those of references by index. A pinned GPU that is not on the node keeps its slot, for its neighbour is
-    no replacement; one that the file itself gives to another purpose leaves it.
+    ``pins`` are those of references by index. A pinned GPU that is not on the node keeps its place, for its neighbour
+    is no replacement; one that the file itself gives to another purpose leaves it, also one that is not on the node
+    and ``promised``: excluded, or in a list.
     """
     known = {gpu.uuid for gpu in gpus}
-    takers, _ = _claim_lists(entries, gpus, names, pins)
+    elsewhere = known.difference(names) | set(promised).difference(known)
+    takers = dict(_claim_lists(entries, gpus, names, pins).takers)
     counts = [entry for entry in entries if entry.setting.devices.count is not None]
-    kept: dict[str, dict[int, str]] = {}
+    chosen: dict[str, list[str]] = {}
+    for identity, (entry, pinned) in _recall(counts, before).items():
+        kept = [uuid for uuid in pinned if uuid not in takers and uuid not in elsewhere]
+        chosen[identity] = [uuid for uuid in kept if names.get(uuid) in {None, entry.setting.name}]
+        takers |= dict.fromkeys(chosen[identity], entry)
     for entry in counts:
-        free = set(_find_free(entry, gpus, names, takers))
-        slots = {slot: before.get(_key(entry, slot), "") for slot in range(entry.setting.devices.count or 0)}
-        kept[entry.identity] = {
-            slot: uuid for slot, uuid in slots.items() if uuid and (uuid in free or uuid not in known)
-        }
-        takers |= dict.fromkeys(kept[entry.identity].values(), entry)
-    found = {}
-    for entry in counts:
-        slots = kept[entry.identity]
-        free_in_order = iter(_find_free(entry, gpus, names, takers))
-        for slot in range(entry.setting.devices.count or 0):
-            uuid = slots.get(slot) or next(free_in_order, None)
-            if uuid is not None:
-                takers[uuid] = entry
-                found[_key(entry, slot)] = uuid
-    return found
+        assert entry.setting.devices.count is not None
+        missing = entry.setting.devices.count - len(chosen[entry.identity])
+        added = [uuid for uuid in _find_free(entry, gpus, names, takers) if uuid not in absent][:missing]
+        chosen[entry.identity] += added
+        takers |= dict.fromkeys(added, entry)
+    return {
+        build_place(identity, place): uuid for identity, uuids in chosen.items() for place, uuid in enumerate(uuids)
+    }
 
 
-def find_short(entry: Entry, claims: Claims, pins: Mapping[str, str]) -> str | None:
+def find_short(entry: Entry, gpus: Sequence[Gpu], claims: Claims, pins: Mapping[str, str]) -> str | None:
     """A sentence about an entry by count that has fewer GPUs than it asks for."""
     count = entry.setting.devices.count
-    taken = {uuid for uuid, taker in claims.takers.items() if taker is entry}
-    if count is None or len(taken) >= count:
+    taken = sum(taker is entry for taker in claims.takers.values())
+    if count is None or taken >= count:
         return None
-    gone = [uuid for uuid in _pinned(entry, pins) if uuid not in taken]
-    text = f"{entry.path}.devices: {count} asked, {len(taken)} of {entry.setting.name} here"
+    known = {gpu.uuid for gpu in gpus}
+    gone = [uuid for uuid in list_pinned(entry.identity, pins) if uuid not in known]
+    text = f"{entry.path}.devices: {count} asked, {taken} of {entry.setting.name} here"
     if gone:
-        return f"{text}; {', '.join(gone)} is not on this node any more and not replaced by a neighbour"
+        are = "is" if len(gone) == 1 else "are"
+        return (
+            f"{text}; {', '.join(gone)} {are} not on this node any more and {are} not replaced by a neighbour, "
+            "change the entry to choose another"
+        )
     return f"{text} (fine if other nodes share this file)"
 
 
-def list_devices(entry: Entry) -> tuple[Reference, ...]:
-    """The references of an entry with a list."""
-    return tuple(refer(f"{entry.path}.devices", entry.setting.devices.refs, of=entry.identity))
-
-
-def _claim_lists(
-    entries: Sequence[Entry], gpus: Sequence[Gpu], names: Names, pins: Mapping[str, str]
-) -> tuple[dict[str, Entry], dict[str, Problem]]:
+def _claim_lists(entries: Sequence[Entry], gpus: Sequence[Gpu], names: Names, pins: Mapping[str, str]) -> Claims:
+    """The GPUs of MIG devices are taken as well, by the first that names one: they are not there for counts."""
     takers: dict[str, Entry] = {}
     problems: dict[str, Problem] = {}
-    taking = [gpu for gpu in gpus if gpu.uuid in names]
+    strays: list[str] = []
     for entry in entries:
         for reference in list_devices(entry):
-            for gpu in taking:
-                if not reference.matches(gpu, pins):
+            for gpu in gpus:
+                name = names.get(gpu.uuid)
+                if name is None or not reference.matches(gpu, pins):
+                    continue
+                if name != entry.setting.name and not reference.is_mig:
+                    text = f"is {name} here, not {entry.setting.name}; this entry leaves it alone"
+                    strays.append(f"{reference.path}: {_introduce(reference, gpu)} {text}")
                     continue
                 other = takers.setdefault(gpu.uuid, entry)
-                text = _object(entry, reference, gpu, other=other, name=names[gpu.uuid])
-                if text is not None:
-                    problems.setdefault(entry.path, Problem(path=reference.path, text=text))
-    return takers, problems
+                if other is not entry and not reference.is_mig:
+                    text = f"is already shared by {other.path} (line {other.setting.line}); {_ONE_WAY}"
+                    problem = Problem(path=reference.path, text=f"{_introduce(reference, gpu)} {text}")
+                    problems.setdefault(entry.path, problem)
+    return Claims(takers=takers, problems=problems, strays=tuple(strays))
 
 
-def _object(entry: Entry, reference: Reference, gpu: Gpu, *, other: Entry, name: ResourceName) -> str | None:
-    if other is not entry:
-        named = str(reference.ref) if str(reference.ref) == gpu.uuid else f"{reference.ref} is {gpu.uuid}, which"
-        return f"{named} is already shared by {other.path} (line {other.setting.line}); {_CARD}"
-    if name != entry.setting.name and not reference.is_mig:
-        return f"{reference.ref} is {gpu.uuid}, which is {name} here, not {entry.setting.name}"
-    return None
+def _introduce(reference: Reference, gpu: Gpu) -> str:
+    """The beginning of a sentence about a GPU, so that the reader finds it in the file and on the node."""
+    return gpu.uuid if str(reference.ref) == gpu.uuid else f"{reference.ref} is {gpu.uuid}, which"
 
 
 def _find_free(entry: Entry, gpus: Sequence[Gpu], names: Names, takers: Mapping[str, Entry]) -> list[str]:
     return [gpu.uuid for gpu in gpus if gpu.uuid not in takers and names.get(gpu.uuid) == entry.setting.name]
 
 
-def _key(entry: Entry, slot: int) -> str:
-    return f"{entry.identity}={entry.setting.devices.count}[{slot}]"
-
-
-def _pinned(entry: Entry, pins: Mapping[str, str]) -> list[str]:
-    slots = range(entry.setting.devices.count or 0)
-    return [pins[key] for slot in slots if (key := _key(entry, slot)) in pins]
+def _recall(counts: Sequence[Entry], before: Mapping[str, str]) -> dict[str, tuple[Entry, list[str]]]:
+    """What was pinned for each entry. One of which only the replicas were edited goes on with what it had."""
+    found = {entry.identity: (entry, list_pinned(entry.identity, before)) for entry in counts}
+    left = sorted({key.rpartition("[")[0] for key in before} - found.keys())
+    for entry in counts:
+        heirloom = next((identity for identity in left if identity.startswith(entry.kin)), None)
+        if heirloom is not None and not found[entry.identity][1]:
+            left.remove(heirloom)
+            found[entry.identity] = entry, list_pinned(heirloom, before)
+    return found

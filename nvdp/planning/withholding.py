@@ -11,10 +11,10 @@ from typing import TypeAlias
 
 from nvdp.config.schema import Config, MigStrategy
 from nvdp.config.unbuilt import Outcome, Unbuilt, find_unbuilt
-from nvdp.model.deviceref import RefKind
 from nvdp.model.inventory import Gpu, MigMode
+from nvdp.model.listing import Strategy
 from nvdp.planning.assignment import Withheld
-from nvdp.planning.pins import Reference, list_references
+from nvdp.planning.pins import list_references
 from nvdp.planning.sharing import Claims
 
 Concerns: TypeAlias = Callable[[Gpu], bool]
@@ -45,18 +45,13 @@ def _concerned(unbuilt: Unbuilt, config: Config, claims: Claims, pins: Mapping[s
         return lambda gpu: config.flags.mig_strategy is not MigStrategy.NONE and gpu.mig is MigMode.ENABLED
     if (path.startswith("devices.") and path != "devices.paused") or path.endswith(".devices"):
         meant = [one for one in list_references(config) if one.is_mig and one.path.rpartition("[")[0] == path]
-        return lambda gpu: any(_is_meant(reference, gpu, pins) for reference in meant)
+        return lambda gpu: any(reference.may_match(gpu, pins) for reference in meant)
     if path.startswith("sharing.mps.resources["):
+        taken = {
+            uuid
+            for uuid, entry in claims.takers.items()
+            if entry.path == path and entry.shared_strategy is Strategy.MPS
+        }
         meant = [one for one in list_references(config) if one.is_mig and one.path.startswith(f"{path}.devices[")]
-        return lambda gpu: (
-            (gpu.uuid in claims.takers and claims.takers[gpu.uuid].path == path)
-            or any(_is_meant(reference, gpu, pins) for reference in meant)
-        )
+        return lambda gpu: gpu.uuid in taken or any(reference.may_match(gpu, pins) for reference in meant)
     return lambda _gpu: True
-
-
-def _is_meant(reference: Reference, gpu: Gpu, pins: Mapping[str, str]) -> bool:
-    """A MIG device's UUID does not tell its GPU: every GPU that has MIG devices may be meant."""
-    if reference.ref.kind is RefKind.MIG_UUID and reference.ref.gpu_uuid is None:
-        return gpu.mig is MigMode.ENABLED
-    return reference.matches(gpu, pins)

@@ -21,30 +21,25 @@ from tests.config.reading import read
 ROOT = Path(__file__).parents[2]
 SOURCES = Path(nvdp.__file__).parent
 # What reads a key only in order to withhold, to show or to simulate.
-NOT_READERS = ("config/", "commands/config.py", "commands/flags.py", "planning/withholding.py", "planning/pins.py")
+NOT_READERS = ("config/", "commands/config.py", "commands/flags.py")
+NOT_READERS += ("planning/withholding.py", "planning/pins.py", "planning/mps.py")
+MIG = "MIG-3eb87630-93d5-b2b6-b8ff-9b359caf4ee2"
 SHARED = "sharing: {timeSlicing: {resources: [{name: gpu, replicas: 2, %s}]}}"
 
 USES = [
-    ("devices: {exclude: [0]}", "devices.exclude", Outcome.WITHHOLD),
-    ("devices: {cordon: [0]}", "devices.cordon", Outcome.WITHHOLD),
+    ('devices: {exclude: ["0:0"]}', "devices.exclude", Outcome.WITHHOLD),
+    (f"devices: {{cordon: [0, {MIG}]}}", "devices.cordon", Outcome.WITHHOLD),
     ("devices: {paused: true}", "devices.paused", Outcome.WITHHOLD),
     ("flags: {migStrategy: single}", "flags.migStrategy", Outcome.WITHHOLD),
     ("flags: {deviceDiscoveryStrategy: tegra}", "flags.deviceDiscoveryStrategy", Outcome.WITHHOLD),
     ("flags: {plugin: {deviceListStrategy: [envvar, cdi-cri]}}", "flags.plugin.deviceListStrategy", Outcome.WITHHOLD),
-    ("resources: {gpus: [{pattern: A, name: a}]}", "resources.gpus", Outcome.WITHHOLD),
-    (SHARED % "rename: s", "sharing.timeSlicing.resources[0].rename", Outcome.WITHHOLD),
-    (
-        SHARED.replace("{resources", "{renameByDefault: true, resources") % "devices: [0]",
-        "sharing.timeSlicing.resources[0].devices",
-        Outcome.WITHHOLD,
-    ),
-    (
-        SHARED.replace("{resources", "{requireDistinctGPUs: true, resources") % "",
-        "sharing.timeSlicing.requireDistinctGPUs",
-        Outcome.WITHHOLD,
-    ),
+    (SHARED % 'rename: s, devices: ["1:0", 2]', "sharing.timeSlicing.resources[0].devices", Outcome.WITHHOLD),
     ("sharing: {mps: {resources: [{name: gpu, replicas: 2}]}}", "sharing.mps.resources[0]", Outcome.WITHHOLD),
-    ("allocation: {modeChange: immediate}", "allocation.modeChange", Outcome.WARN),
+    (
+        'sharing: {mps: {resources: [{name: gpu, replicas: 1, devices: ["1:0"]}]}}',
+        "sharing.mps.resources[0]",
+        Outcome.WITHHOLD,
+    ),
     ("allocation: {preStartCheck: idle}", "allocation.preStartCheck", Outcome.WARN),
     ("health: {profile: catalog}", "health.profile", Outcome.WARN),
     ("health: {recovery: {holdOff: 2m}}", "health.recovery.holdOff", Outcome.WARN),
@@ -64,14 +59,16 @@ def test_a_use_of_a_later_key_is_found_with_its_line_and_outcome(text: str, path
         "",
         SHARED % "",
         SHARED % "devices: all",
-        SHARED % "rename: nvidia.com/gpu",
-        SHARED.replace("{resources", "{renameByDefault: true, resources") % "rename: nvidia.com/gpu.shared",
-        SHARED.replace("{resources", "{requireDistinctGPUs: true, failRequestsGreaterThanOne: true, resources") % "",
-        'resources: {gpus: [{pattern: "*", name: gpu}]}',
+        SHARED % "rename: s, devices: [0, 1]",
+        SHARED % "rename: s, devices: 2",
+        SHARED.replace("{resources", "{requireDistinctGPUs: true, renameByDefault: true, resources") % "",
+        'devices: {exclude: [0, "0000:10:00.0"], cordon: [1]}',
+        'resources: {gpus: [{pattern: "*A100*", name: a100}]}',
+        "sharing: {mps: {resources: [{name: gpu, replicas: 1}]}}",
         "flags: {migStrategy: none, deviceDiscoveryStrategy: nvml}",
         "flags: {plugin: {deviceListStrategy: [volume-mounts, envvar]}}",
         "imex: {required: true}",
-        "allocation: {sharedPolicy: spread, numaHints: false, modeChange: when-free}",
+        "allocation: {sharedPolicy: spread, numaHints: false, modeChange: immediate}",
         "health: {callTimeout: 2s, profile: compat}",
     ],
 )
