@@ -6,7 +6,7 @@ import itertools
 import os
 import shutil
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from tests.kubelet.plugin_client import PluginClient
 
 GPU = "nvidia.com/gpu"
 SHARED = "nvidia.com/gpu.shared"
-_ADDRESSES = tuple(f"0000:{bus:02x}:00.0" for bus in range(0x11, 0x91, 0x10))
+_SLOTS = 14  # of one PCI domain
 
 KUBELETS = ("1.36", "1.37")
 both_kubelets = pytest.mark.parametrize("version", KUBELETS)
@@ -33,6 +33,12 @@ def on_node(**settings: dict[str, Any]) -> pytest.MarkDecorator:
 def gpu_uuid(number: int) -> str:
     """The UUID of the card in the ``number``-th slot."""
     return f"GPU-{number:08d}-0000-4000-8000-000000000000"
+
+
+def pci_address(number: int) -> str:
+    """The PCI address of the ``number``-th slot."""
+    domain, place = divmod(number, _SLOTS)
+    return f"{domain:04x}:{0x11 + 0x10 * place:02x}:00.0"
 
 
 def replicas(number: int, count: int) -> set[str]:
@@ -54,25 +60,55 @@ def build_config(share: int | None = None, **blocks: Any) -> dict[str, Any]:
 
 
 class Machine:
-    """A simulated machine with ``count`` cards, half of them on each of two NUMA nodes; each change is one rename."""
+    """A simulated machine with ``count`` cards, half of them on each of two NUMA nodes; each change is one rename.
 
-    def __init__(self, path: Path, *, count: int = 4, **card: Any) -> None:
+    ``card`` has facts of all of them; a list of ``models``, ``products`` or ``numa`` has one for each. Slots keep their
+    PCI address, and the order of the cards in the file is that of their NVML index.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        count: int = 4,
+        models: Sequence[str] = (),
+        products: Sequence[str] = (),
+        numa: Sequence[int | None] | None = (),
+        **card: Any,
+    ) -> None:
         self.path = path
         self.uuids = [gpu_uuid(number) for number in range(count)]
-        cards: dict[str, Any] = {
-            "model": "a10",
-            "count": count,
-            "uuid": self.uuids,
-            "pci": list(_ADDRESSES[:count]),
-            "numa": [number * 2 // count for number in range(count)],
-            **card,
-        }
-        self._described: dict[str, Any] = {"gpus": [cards] if count else []}
+        if numa is not None and not numa:
+            numa = [number * 2 // count for number in range(count)]
+        self._cards: list[dict[str, Any]] = [
+            {
+                "model": models[number] if models else "a10",
+                "uuid": self.uuids[number],
+                "pci": pci_address(number),
+                "minor": number,
+                **({"product": products[number]} if products else {}),
+                **({"numa": numa[number]} if numa is not None else {}),
+                **card,
+            }
+            for number in range(count)
+        ]
+        self._order = list(range(count))
+        self._described: dict[str, Any] = {}
         self._write()
 
     def change(self, **described: Any) -> float:
         """Set top-level keys of the node file (``lost``, ``removed``, ``faults``, ``driver``); when that was done."""
         self._described.update(described)
+        return self._write()
+
+    def exchange(self, slot: int, uuid: str) -> float:
+        """Another card of the same kind in this slot; when that was done."""
+        self._cards[slot]["uuid"] = uuid
+        return self._write()
+
+    def renumber(self, *order: int) -> float:
+        """NVML counts the cards in these slots, in this order; others are not there. When that was done."""
+        self._order = list(order)
         return self._write()
 
     def fault(self, call: str = "*", *, gpu: int | None = None, **effect: Any) -> float:
@@ -85,7 +121,8 @@ class Machine:
 
     def _write(self) -> float:
         fresh = self.path.with_suffix(".new")
-        fresh.write_text(yaml.safe_dump(self._described))
+        cards = [self._cards[slot] for slot in self._order]
+        fresh.write_text(yaml.safe_dump({"gpus": cards, **self._described}))
         at = time.monotonic()
         fresh.replace(self.path)
         return at
