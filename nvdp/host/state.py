@@ -56,6 +56,18 @@ class _Document(msgspec.Struct, frozen=True):
     state: State
 
 
+def read_state(directory: Path) -> State:
+    """What was saved last, or an empty state; for who only looks: nothing is touched, a damaged file stays where it is.
+
+    Raises HostError, in one line, if there is a file and it cannot be used. Blocks for the disk.
+    """
+    path = directory / _NAME
+    try:
+        return _load(path) or State()
+    except (ValueError, RecursionError) as error:
+        raise HostError(f"{path}: cannot be used: {error}") from error
+
+
 class StateDirectory:
     """The state directory of this node. One thread at a time; several processes may overlap, the last write counts."""
 
@@ -73,14 +85,12 @@ class StateDirectory:
         """
         self._remove_abandoned()
         try:
-            data = load_text(self._path, limit_bytes=_LIMIT_BYTES, follow_symlinks=False)
-            state = State() if data is None else _parse_state(data)
+            self._saved = _load(self._path)
         except (HostError, ValueError, RecursionError) as error:
             why = str(error).removeprefix(f"{self._path}: ")
             self._log(Reason.STATE_DAMAGED, f"{self._path}: ignored: {why}; {self._set_aside()}", error=why)
             return State()
-        self._saved = state if data is not None else None
-        return state
+        return self._saved or State()
 
     def save_state(self, state: State) -> None:
         """Replace what is saved, whole or not at all; nothing is written if it is saved already.
@@ -135,6 +145,12 @@ class StateDirectory:
                     entry.unlink()
         except OSError:
             return  # no directory yet, or one that saving will complain about
+
+
+def _load(path: Path) -> State | None:
+    """None if there is no file. HostError if it cannot be read, ValueError or RecursionError if it is no state."""
+    data = load_text(path, limit_bytes=_LIMIT_BYTES, follow_symlinks=False)
+    return None if data is None else _parse_state(data)
 
 
 def _parse_state(data: bytes) -> State:

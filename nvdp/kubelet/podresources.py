@@ -58,8 +58,15 @@ class PodResourcesClient:
 
     def list_offered(self, timeout_s: float) -> frozenset[str]:
         """The resources of which the kubelet has Healthy devices, taken or not. Blocks for at most ``timeout_s``."""
+        return frozenset(self.list_healthy(timeout_s))
+
+    def list_healthy(self, timeout_s: float) -> dict[str, frozenset[str]]:
+        """The IDs of Healthy devices by resource, taken or not. Blocks for at most ``timeout_s``."""
         answer = self._ask(GET_ALLOCATABLE_RESOURCES, podresources.AllocatableResourcesRequest(), timeout_s)
-        return frozenset(devices.resource_name for devices in answer.devices)
+        found: dict[str, set[str]] = {}
+        for devices in answer.devices:
+            found.setdefault(devices.resource_name, set()).update(devices.device_ids)
+        return {resource: frozenset(device_ids) for resource, device_ids in found.items()}
 
     def _ask(self, call: Call[Q, A], question: Q, timeout_s: float) -> A:
         deadline = time.monotonic() + timeout_s

@@ -96,17 +96,17 @@ def restore(held: Held, *, names: frozenset[str], now: float) -> dict[str, Given
 
 
 def our_holdings(held: Held, *, names: frozenset[str]) -> dict[str, dict[str, Holding]]:
-    """Holdings of devices that can only be ours, by resource and ID.
-
-    Ours are IDs in our format under ``nvidia.com/`` or under a resource that we advertise or once did (``names``).
-    """
+    """Holdings of devices that can only be ours (``is_ours``), by resource and ID."""
     found: dict[str, dict[str, Holding]] = {}
     for holding in held.holdings:
-        if not (holding.resource.startswith(OUR_DOMAIN) or holding.resource in names):
-            continue
-        if parse_replica_id(holding.device_id) is not None:
+        if is_ours(holding.resource, holding.device_id, names=names):
             found.setdefault(holding.resource, {})[holding.device_id] = holding
     return found
+
+
+def is_ours(resource: str, device_id: str, *, names: frozenset[str]) -> bool:
+    """Whether it is an ID in our format under ``nvidia.com/`` or a name that we advertise or once did (``names``)."""
+    return (resource.startswith(OUR_DOMAIN) or resource in names) and parse_replica_id(device_id) is not None
 
 
 def find_known(

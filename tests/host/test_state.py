@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nvdp.errors import HostError
-from nvdp.host.state import AppliedConfig, State, StateDirectory
+from nvdp.host.state import AppliedConfig, State, StateDirectory, read_state
 from nvdp.model.reasons import Reason
 
 GOOD = State(
@@ -45,6 +45,19 @@ def damage(directory, content):
     assert msg.startswith(f"{directory / 'state.json'}: ignored: ")
     assert "\n" not in msg
     return msg
+
+
+def test_who_only_looks_sees_the_same_and_touches_nothing(tmp_path):
+    assert read_state(tmp_path / "missing") == State()
+    StateDirectory(tmp_path, log=Lines()).save_state(GOOD)
+    abandoned = tmp_path / "state.json.old.tmp"
+    abandoned.touch()
+    os.utime(abandoned, (0, 0))
+    assert read_state(tmp_path) == GOOD
+    (tmp_path / "state.json").write_text("{")
+    with pytest.raises(HostError, match=rf"^{tmp_path}/state\.json: cannot be used: .+$"):
+        read_state(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"state.json", abandoned.name}
 
 
 @pytest.mark.invariant(9)

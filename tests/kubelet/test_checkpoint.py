@@ -11,7 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nvdp.errors import HostError
-from nvdp.kubelet.checkpoint import SIZE_LIMIT_BYTES, load_checkpoint, parse_checkpoint
+from nvdp.kubelet.checkpoint import (
+    SIZE_LIMIT_BYTES,
+    load_checkpoint,
+    load_registered,
+    parse_checkpoint,
+    parse_registered,
+)
 from nvdp.model.held import Holding
 
 
@@ -55,6 +61,25 @@ def test_a_kubelet_without_pods_writes_null():
 
 def test_what_a_later_kubelet_adds_is_read_over():
     assert parse(checkpoint({**entry(["GPU-a"]), "New": 1}, More=[1])) == (holding("GPU-a"),)
+
+
+def test_registered_devices_are_those_that_were_healthy(tmp_path):
+    content = checkpoint(RegisteredDevices={"nvidia.com/gpu": ["GPU-b", "GPU-a"], "nvidia.com/gone": None})
+    expected = {"nvidia.com/gpu": frozenset({"GPU-a", "GPU-b"}), "nvidia.com/gone": frozenset()}
+    assert parse_registered(json.dumps(content).encode()) == expected
+    (tmp_path / "file").write_text(json.dumps(content))
+    assert load_registered(tmp_path / "file") == expected
+    assert parse_registered(json.dumps(checkpoint(RegisteredDevices=None)).encode()) == {}
+
+
+@pytest.mark.parametrize("content", [b"", b"null", b'{"Data":{}}', b'{"Data":{"RegisteredDevices":[]}}'])
+def test_registered_devices_of_a_damaged_file_are_a_host_error(content):
+    with pytest.raises(HostError, match="not a checkpoint of the kubelet"):
+        parse_registered(content)
+
+
+def test_holders_are_known_also_where_the_registered_devices_make_no_sense():
+    assert parse(checkpoint(entry(["GPU-a"]), RegisteredDevices=[1])) == (holding("GPU-a"),)
 
 
 @pytest.mark.parametrize(

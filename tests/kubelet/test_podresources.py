@@ -16,6 +16,7 @@ from nvdp.kubelet.podresources import RECEIVE_LIMIT_BYTES, PodResourcesClient
 from nvdp.kubelet.proto import podresources_v1_pb2 as podresources
 from nvdp.model.held import Holding
 from nvdp.simulate.kubelet import Kubelet
+from tests.twin.reference_plugin import ReferencePlugin, device
 
 RESOURCE = "nvidia.com/gpu"
 RATE_LIMITED = (grpc.StatusCode.RESOURCE_EXHAUSTED, "rejected by rate limit")
@@ -211,3 +212,13 @@ def test_a_kubelet_that_refuses_is_quoted_in_one_line(lister, client):
     lister.errors = [(grpc.StatusCode.INTERNAL, "first\nsecond")]
     with pytest.raises(KubeletError, match="the kubelet refuses: INTERNAL: first second"):
         client.list(5)
+
+
+def test_healthy_devices_come_by_resource_and_a_device_on_two_numa_nodes_once(short_dir):
+    listed = [device("GPU-a", numa=(0, 1)), device("GPU-b", health="Unhealthy"), device("GPU-c")]
+    with Kubelet(short_dir) as kubelet, ReferencePlugin(kubelet.directory, listed=listed) as plugin:
+        plugin.register()
+        kubelet.wait_until(lambda: len(kubelet.devices(RESOURCE)) == 3, what="the list")
+        asking = PodResourcesClient(kubelet.pod_resources_socket)
+        assert asking.list_healthy(5) == {RESOURCE: frozenset({"GPU-a", "GPU-c"})}
+        asking.close()
