@@ -2,38 +2,83 @@
 
 from __future__ import annotations
 
-from typing import Final
+import queue
+from typing import Any, Final
 
 from nvdp.config.overrides import Overrides
 from nvdp.config.process import ProcessOptions
 from nvdp.config.schema import Config
+from nvdp.errors import NvmlError
 from nvdp.host.devnodes import choose_dev_view, find_control_nodes
 from nvdp.host.sysfs import Sysfs
 from nvdp.log import Log
+from nvdp.model.reasons import Reason
+from nvdp.model.status import DriverState
 from nvdp.nvml.children import NvmlChildren
-from nvdp.services.events import Post
+from nvdp.nvml.client import INIT_LIMIT_S
+from nvdp.services.events import Event, GpusScanned, Post
 from nvdp.services.gpus import GpuService
 from nvdp.services.nvml_counts import GpuObserver
 
 _DRIVER_ROOT_KEY: Final = "flags.plugin.containerDriverRoot"
+# A driver may take its minute to start, and then some GPUs their five seconds not to answer.
+_SCAN_LIMIT_S: Final = INIT_LIMIT_S + 60
 
 
 def build_gpu_service(
     options: ProcessOptions, overrides: Overrides, *, post: Post, log: Log, observer: GpuObserver
 ) -> GpuService:
     """The service, not yet started, on this node's driver or on the simulated node of the options."""
+    return _build(options, find_driver_root(overrides), post=post, log=log, observer=observer)
+
+
+def scan_once(options: ProcessOptions, *, driver_root: str) -> GpusScanned:
+    """What the daemon's first complete scan would find, with an inventory. Blocks, at worst for two minutes.
+
+    Raises NvmlError, in one line with the remedy, if the driver cannot be asked.
+    """
+    posted: queue.SimpleQueue[Event] = queue.SimpleQueue()
+    unheard = _Unheard()
+    service = _build(options, driver_root, post=posted.put, log=unheard.log, observer=unheard)
+    service.start()
+    try:
+        event = posted.get(timeout=_SCAN_LIMIT_S)
+    except queue.Empty:
+        text = f"the driver did not answer within {_SCAN_LIMIT_S:.0f}s; see dmesg for messages of NVRM"
+        raise NvmlError(text, kind="CallTimeout", call="") from None
+    finally:
+        service.stop()
+    assert isinstance(event, GpusScanned)
+    if event.driver.state is not DriverState.READY:
+        raise NvmlError(event.driver.text, kind=event.driver.state.value, call="")
+    return event
+
+
+def find_driver_root(overrides: Overrides) -> str:
+    """Where this process sees the driver if one is mounted, as far as flags and environment say; a file may differ."""
+    return str(overrides.values.get(_DRIVER_ROOT_KEY, Config().flags.plugin.container_driver_root))
+
+
+class _Unheard:
+    """Nobody counts or logs what one look at the GPUs meets: what matters is in the answer."""
+
+    def log(self, reason: Reason, msg: str, /, **fields: Any) -> None: ...
+
+    def scan_took(self, seconds: float) -> None: ...
+
+    def nvml_failed(self, call: str, kind: str) -> None: ...
+
+    def nvml_timed_out(self, uuid: str) -> None: ...
+
+
+def _build(options: ProcessOptions, driver_root: str, *, post: Post, log: Log, observer: GpuObserver) -> GpuService:
     simulated = options.simulated_node
     dev = choose_dev_view()
     return GpuService(
-        NvmlChildren(driver_root=find_driver_root(overrides), simulated=str(simulated or "")),
+        NvmlChildren(driver_root=driver_root, simulated=str(simulated or "")),
         post=post,
         log=log,
         observer=observer,
         sysfs=Sysfs() if simulated is None else None,
         find_control_nodes=lambda: find_control_nodes(dev),
     )
-
-
-def find_driver_root(overrides: Overrides) -> str:
-    """Where this process sees the driver if one is mounted, as far as flags and environment say; a file may differ."""
-    return str(overrides.values.get(_DRIVER_ROOT_KEY, Config().flags.plugin.container_driver_root))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import queue
 import shutil
 import sys
 from collections.abc import Sequence
@@ -12,18 +11,10 @@ from typing import Any, Final
 
 import click
 
-from nvdp.app.gpus import build_gpu_service
+from nvdp.app.gpus import find_driver_root, scan_once
 from nvdp.config.options import parse_options
-from nvdp.config.overrides import Overrides
-from nvdp.config.process import ProcessOptions
-from nvdp.errors import NvmlError
-from nvdp.model.reasons import Reason
-from nvdp.model.status import DriverState
-from nvdp.nvml.client import INIT_LIMIT_S
-from nvdp.services.events import Event, GpusScanned
+from nvdp.services.events import GpusScanned
 
-# A driver may take its minute to start, and then some GPUs their five seconds not to answer.
-_LIMIT_S: Final = INIT_LIMIT_S + 60
 _COLUMNS: Final = ("INDEX", "UUID", "PCI", "PRODUCT", "MEMORY", "CC", "NUMA", "MIG", "STATE")
 _GAP: Final = "  "
 _STATE_WIDTH: Final = 24
@@ -48,7 +39,7 @@ def devices(*, as_json: bool, export: bool, simulated_node: str | None, driver_r
         raise click.UsageError("--json and --export exclude each other.")
     flags = {"simulated-node": simulated_node, "driver-root-ctr-path": driver_root_ctr_path}
     options, overrides = parse_options(flags, os.environ)
-    scanned = _scan_once(options, overrides)
+    scanned = scan_once(options, driver_root=find_driver_root(overrides))
     if as_json:
         click.echo(json.dumps(_build_json(scanned), ensure_ascii=False, indent=2))
     elif export:
@@ -58,37 +49,6 @@ def devices(*, as_json: bool, export: bool, simulated_node: str | None, driver_r
         click.echo(build_node_file(scanned.inventory), nl=False)
     else:
         _print_table(scanned)
-
-
-class _Unheard:
-    """Nobody counts or logs what one look at the GPUs meets: what matters is in the answer."""
-
-    def log(self, reason: Reason, msg: str, /, **fields: Any) -> None: ...
-
-    def scan_took(self, seconds: float) -> None: ...
-
-    def nvml_failed(self, call: str, kind: str) -> None: ...
-
-    def nvml_timed_out(self, uuid: str) -> None: ...
-
-
-def _scan_once(options: ProcessOptions, overrides: Overrides) -> GpusScanned:
-    """The first complete scan. Raises NvmlError if the driver cannot be asked."""
-    posted: queue.SimpleQueue[Event] = queue.SimpleQueue()
-    unheard = _Unheard()
-    service = build_gpu_service(options, overrides, post=posted.put, log=unheard.log, observer=unheard)
-    service.start()
-    try:
-        event = posted.get(timeout=_LIMIT_S)
-    except queue.Empty:
-        text = f"the driver did not answer within {_LIMIT_S:.0f}s; see dmesg for messages of NVRM"
-        raise NvmlError(text, kind="CallTimeout", call="") from None
-    finally:
-        service.stop()
-    assert isinstance(event, GpusScanned)
-    if event.driver.state is not DriverState.READY:
-        raise NvmlError(event.driver.text, kind=event.driver.state.value, call="")
-    return event
 
 
 def _build_json(scanned: GpusScanned) -> dict[str, Any]:
