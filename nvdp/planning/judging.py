@@ -53,11 +53,11 @@ def _refuse(config: Config, members: Sequence[_Member], size: int) -> Problem:
     sizes: Counter[str] = Counter()
     for member in members:
         sizes[member.assignment.rule] += member.size
-    rule = max(sizes, key=lambda rule: sizes[rule])
+    rule, taken = sizes.most_common(1)[0]
     concerned = [member for member in members if member.assignment.rule == rule]
-    most = most_replicas(
-        tuple((member.uuid, member.numa_node) for member in concerned), limit_bytes=LIMIT_BYTES - (size - sizes[rule])
-    )
+    room = LIMIT_BYTES - (size - taken)
+    is_enough = sum(gpu_bytes(uuid=member.uuid, numa_node=member.numa_node, replicas=1) for member in concerned) <= room
+    most = _most_replicas(concerned, room) if is_enough else _most_replicas(members, LIMIT_BYTES)
     path = f"{rule}.replicas"
     origin = config.origins.get(path, DEFAULT)
     return Problem(
@@ -67,8 +67,12 @@ def _refuse(config: Config, members: Sequence[_Member], size: int) -> Problem:
         path=path,
         message=f"{len(concerned)} × {concerned[0].assignment.replicas} devices make a list of {_mib(size)} MiB"
         f"{'' if len(concerned) == len(members) else ' together with others of that name'}; "
-        f"2 MiB is allowed, at most {most} replicas here",
+        f"2 MiB is allowed, at most {most} replicas {'here' if is_enough else 'of each device'}",
     )
+
+
+def _most_replicas(members: Sequence[_Member], limit_bytes: int) -> int:
+    return most_replicas(tuple((member.uuid, member.numa_node) for member in members), limit_bytes=limit_bytes)
 
 
 def _mib(size: int) -> str:

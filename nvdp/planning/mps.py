@@ -135,7 +135,7 @@ def _object_to_limit(case: _Case) -> Problem | None:
     default = case.setting.default_pinned_device_memory_limit
     if len({limit for _, limit in own}) > 1:
         (first, limit), (second, _) = own[:2]
-        text = f"{second.ref} is {case.gpu.uuid}, which has {limit} as {first.ref} already; one limit for each device"
+        text = f"{second.introduce(case.gpu)} has {limit} as {first.ref} already; one limit for each device"
         return Problem(path=second.path, text=text)
     limits = [(reference.path, limit) for reference, limit in own]
     if not limits and default is not None:

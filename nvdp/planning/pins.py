@@ -77,6 +77,10 @@ class Reference(msgspec.Struct, frozen=True):
             return gpu.mig is MigMode.ENABLED
         return self.matches(gpu, pins)
 
+    def introduce(self, gpu: Gpu) -> str:
+        """The beginning of a sentence about a GPU that it names, so that it is found in the file and on the node."""
+        return gpu.uuid if self.ref.text == gpu.uuid else f"{self.ref} is {gpu.uuid}, which"
+
 
 def refer(path: str, refs: Sequence[DeviceRef], *, of: str) -> Iterator[Reference]:
     """The references of one list."""
@@ -127,12 +131,12 @@ def pin_indices(
             continue
         barred = bars.get(reference.build_bar(""), {})
         pinned, found = before.get(reference.key), by_index.get(reference.index)
-        if pinned is None and found not in barred.values() and not (barred and found in counted):
+        if pinned is None and found not in barred.values():
             pinned = found
         if pinned is not None:
             pins[reference.key] = pinned
         elif int(reference.index) < _MOST_GPUS:
-            pins |= barred | {reference.build_bar(uuid): uuid for uuid in by_index.values()}
+            pins |= barred | {reference.build_bar(uuid): uuid for uuid in sorted({*by_index.values(), *counted})}
     return pins
 
 

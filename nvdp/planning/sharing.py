@@ -14,7 +14,7 @@ import msgspec
 from nvdp.model.inventory import Gpu
 from nvdp.model.names import ResourceName
 from nvdp.planning.entries import Entry
-from nvdp.planning.pins import Reference, build_place, list_devices, list_pinned
+from nvdp.planning.pins import build_place, list_devices, list_pinned
 
 _ONE_WAY: Final = "one card can be shared in one way only"
 
@@ -121,19 +121,14 @@ def _claim_lists(entries: Sequence[Entry], gpus: Sequence[Gpu], names: Names, pi
                     continue
                 if name != entry.setting.name and not reference.is_mig:
                     text = f"is {name} here, not {entry.setting.name}; this entry leaves it alone"
-                    strays.append(f"{reference.path}: {_introduce(reference, gpu)} {text}")
+                    strays.append(f"{reference.path}: {reference.introduce(gpu)} {text}")
                     continue
                 other = takers.setdefault(gpu.uuid, entry)
                 if other is not entry and not reference.is_mig:
                     text = f"is already shared by {other.path} (line {other.setting.line}); {_ONE_WAY}"
-                    problem = Problem(path=reference.path, text=f"{_introduce(reference, gpu)} {text}")
+                    problem = Problem(path=reference.path, text=f"{reference.introduce(gpu)} {text}")
                     problems.setdefault(entry.path, problem)
     return Claims(takers=takers, problems=problems, strays=tuple(strays))
-
-
-def _introduce(reference: Reference, gpu: Gpu) -> str:
-    """The beginning of a sentence about a GPU, so that the reader finds it in the file and on the node."""
-    return gpu.uuid if str(reference.ref) == gpu.uuid else f"{reference.ref} is {gpu.uuid}, which"
 
 
 def _find_free(entry: Entry, gpus: Sequence[Gpu], names: Names, takers: Mapping[str, Entry]) -> list[str]:
