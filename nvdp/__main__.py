@@ -32,6 +32,7 @@ COMMANDS: Final = {
     "run": _Command("nvdp.commands.run:run", "Serve this node's GPUs to the kubelet."),
     "config": _Command("nvdp.commands.config:config", "Check a configuration file, or show the one in force."),
     "devices": _Command("nvdp.commands.devices:devices", "List the GPUs of this node."),
+    "plan": _Command("nvdp.commands.plan:plan", "Show what a configuration would change, before it is applied."),
     "simulate": _Command("nvdp.commands.simulate:simulate", "See everything happen on a simulated node."),
 }
 _DAEMON: Final = "run"

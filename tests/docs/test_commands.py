@@ -62,7 +62,8 @@ def test_every_block_is_commands_or_output_or_names_its_language():
     ]
     assert unknown == []
     assert {block.language for block in find_blocks()} <= {"", "yaml", "python"}
-    assert {block.page for block in find_blocks() if is_output(block)} == {"observability.md", "performance.md"}
+    with_output = {"observability.md", "performance.md", "plan.md"}
+    assert {block.page for block in find_blocks() if is_output(block)} == with_output
 
 
 @commands_of(BLOCK_COMMANDS, "nvdp", ".venv/bin/nvdp")

@@ -24,6 +24,7 @@ def parse(text: str):
     [
         ("dgx-h100", ["NVIDIA H100 80GB HBM3"] * 8, [0] * 4 + [1] * 4, MigState.DISABLED),
         ("a100", ["NVIDIA A100-SXM4-80GB"] * 8, [0] * 4 + [1] * 4, MigState.DISABLED),
+        ("a100-t400", ["NVIDIA T400 4GB"] + ["NVIDIA A100-SXM4-80GB"] * 8, [0] * 5 + [1] * 4, MigState.UNSUPPORTED),
         ("a10", ["NVIDIA A10"] * 4, [0, 0, 1, 1], MigState.UNSUPPORTED),
         ("t4", ["Tesla T4"], [None], MigState.UNSUPPORTED),
         ("mixed", ["NVIDIA A100-SXM4-80GB"] * 2 + ["NVIDIA L40S"] * 2, [0, 0, 1, 1], MigState.DISABLED),
@@ -38,7 +39,7 @@ def test_the_nodes_that_come_with_nvdp(name, products, numa, mig) -> None:
 
 
 def test_every_node_that_comes_along_is_listed_above() -> None:
-    assert sorted(path.stem for path in NODES.glob("*.yaml")) == ["a10", "a100", "dgx-h100", "mixed", "t4"]
+    assert sorted(path.stem for path in NODES.glob("*.yaml")) == ["a10", "a100", "a100-t400", "dgx-h100", "mixed", "t4"]
 
 
 def test_the_short_form_gives_each_card_a_name_and_a_slot_of_its_own() -> None:

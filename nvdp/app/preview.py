@@ -1,0 +1,248 @@
+"""Gathers what ``nvdp plan`` judges a configuration by, on this node or from a node file, and has it judged.
+
+It only looks: nothing is registered, written or moved aside. What cannot be learned is a note; only without GPUs there
+is no plan, and without what is advertised now no comparison.
+"""
+
+from __future__ import annotations
+
+import enum
+import platform
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from nvdp.app.gpus import scan_once
+from nvdp.config.process import ProcessOptions
+from nvdp.config.schema import Config
+from nvdp.errors import ConfigError, HostError, KubeletError, NvmlError
+from nvdp.host.state import State, read_state
+from nvdp.kubelet.checkpoint import CHECKPOINT_NAME, load_checkpoint, load_registered
+from nvdp.log import silence_libraries
+from nvdp.model.health import Ailment
+from nvdp.model.held import Held, Source
+from nvdp.model.inventory import Gpu
+from nvdp.model.reasons import Cause
+from nvdp.model.status import Status
+from nvdp.planning.changes import Changes, Running, build_running, build_running_of_ids, find_changes
+from nvdp.planning.comparison import Comparison, compare
+from nvdp.planning.preview import Node, Preview, build_preview, find_refusal
+from nvdp.services.events import GpusScanned
+
+if TYPE_CHECKING:
+    from nvdp.kubelet.podresources import PodResourcesClient
+
+_DAEMON_LIMIT_S: Final = 2.0
+_KUBELET_LIMIT_S: Final = 5.0
+_SETTLING_S: Final = 30.0
+
+
+class Teller(enum.Enum):
+    """Who said what is advertised now."""
+
+    NVDP = "nvdp"
+    POD_RESOURCES = "pod-resources"
+    CHECKPOINT = "checkpoint"
+
+
+class Outlook(msgspec.Struct, frozen=True, kw_only=True):
+    """A preview with all that was learned around it.
+
+    ``changes`` is None for a node file. ``told_by`` is None where nobody says what is advertised now. ``notes`` say
+    what could not be learned, and why.
+    """
+
+    node_name: str
+    preview: Preview
+    changes: Changes | None = None
+    told_by: Teller | None = None
+    comparison: Comparison | None = None
+    notes: tuple[str, ...] = ()
+
+
+def foresee_offline(config: Config, options: ProcessOptions, node_file: Path) -> Outlook:
+    """What the machine of a node file would offer. Blocks while its child starts, half a second.
+
+    Raises HostError for a node file that is no good, NvmlError for a machine whose driver does not answer, ConfigError
+    if the daemon would refuse the configuration there.
+    """
+    from nvdp.nvml.simulated.nodefile import load_node  # noqa: PLC0415 - brings yaml
+
+    load_node(str(node_file))
+    scanned = scan_once(
+        msgspec.structs.replace(options, simulated_node=node_file),
+        driver_root=config.flags.plugin.container_driver_root,
+    )
+    assert scanned.inventory is not None
+    node = Node(inventory=scanned.inventory, ailments=scanned.ailments)
+    return Outlook(node_name=node_file.stem, preview=_judge(config, node))
+
+
+def foresee_live(config: Config, options: ProcessOptions, *, compares: bool) -> Outlook:
+    """What this node would offer, and what that changes. Blocks while driver, daemon and kubelet answer.
+
+    With ``compares`` also ID by ID against what the kubelet has now, whoever advertises it. Raises NvmlError if the
+    driver cannot be asked, ConfigError if the daemon would refuse the configuration, and HostError if there is nothing
+    to compare with.
+    """
+    scanned = _scan_this_node(config, options)
+    assert scanned.inventory is not None
+    notes: list[str] = []
+    state = _read_state(options, notes)
+    status = _ask_daemon(options, notes)
+    unanswered: list[str] = []
+    view = _ask_kubelet(options, unanswered, wants_advertised=compares or status is None)
+    if compares and view.advertised is None:
+        raise HostError(f"nothing to compare with: {'; '.join(dict.fromkeys(unanswered))}")
+    node = Node(
+        inventory=scanned.inventory,
+        ailments=scanned.ailments,
+        pins=state.pins,
+        names=frozenset(state.resources),
+        held=view.held,
+        in_force=state.config.hash if state.config is not None else "",
+    )
+    preview = _judge(config, node if status is None else _learn(node, status))
+    running, told_by = _find_running(preview, status, view)
+    return Outlook(
+        node_name=platform.node(),
+        preview=preview,
+        changes=find_changes(preview, running),
+        told_by=told_by,
+        comparison=compare(preview, view.advertised or {}) if compares else None,
+        notes=tuple(dict.fromkeys((*notes, *unanswered))),
+    )
+
+
+class _View(msgspec.Struct, frozen=True, kw_only=True):
+    """What the kubelet tells: who holds what, and the IDs of Healthy devices by resource, None if it does not."""
+
+    held: Held
+    advertised: Mapping[str, frozenset[str]] | None = None
+    teller: Teller | None = None
+
+
+def _scan_this_node(config: Config, options: ProcessOptions) -> GpusScanned:
+    try:
+        return scan_once(options, driver_root=config.flags.plugin.container_driver_root)
+    except NvmlError as error:
+        text = f"{error}. Without a driver: nvdp plan --node FILE, with what nvdp devices --export printed on the node"
+        raise NvmlError(text, kind=error.kind, call=error.call) from error
+
+
+def _judge(config: Config, node: Node) -> Preview:
+    refusal = find_refusal(config, node)
+    if refusal is not None:
+        raise ConfigError((refusal,))
+    return build_preview(config, node)
+
+
+def _learn(node: Node, status: Status) -> Node:
+    """The node with what the daemon knows beyond one scan: who ails, and who has vanished and is still listed."""
+    ailing = {one.uuid: one for one in status.devices if one.cause not in {None, Cause.CORDONED}}
+    known = {gpu.uuid for gpu in node.inventory.gpus}
+    vanished = (
+        Gpu(uuid=one.uuid, index=one.index, pci=one.pci or None, product=one.product or None)
+        for one in ailing.values()
+        if one.cause is Cause.VANISHED and one.uuid not in known
+    )
+    inventory = msgspec.structs.replace(node.inventory, gpus=(*node.inventory.gpus, *vanished))
+    here = {gpu.uuid for gpu in inventory.gpus}
+    told = {
+        one.uuid: Ailment(cause=one.cause, text=one.text, since=one.changed_at)
+        for one in ailing.values()
+        if one.cause is not None and one.uuid in here
+    }
+    return msgspec.structs.replace(
+        node,
+        inventory=inventory,
+        ailments={**told, **node.ailments},
+        names=node.names.union(one.name for one in status.resources),
+    )
+
+
+def _read_state(options: ProcessOptions, notes: list[str]) -> State:
+    try:
+        return read_state(options.state_dir)
+    except HostError as error:
+        notes.append(f"{error}; references by index mean what has the index now")
+        return State()
+
+
+def _ask_daemon(options: ProcessOptions, notes: list[str]) -> Status | None:
+    from nvdp.http.control import load_status  # noqa: PLC0415 - brings the standard library's HTTP
+
+    try:
+        return load_status(options.run_dir, timeout_s=_DAEMON_LIMIT_S)
+    except HostError as error:
+        notes.append(str(error))
+        return None
+
+
+def _ask_kubelet(options: ProcessOptions, notes: list[str], *, wants_advertised: bool) -> _View:
+    """Its PodResources are asked, else its checkpoint is read."""
+    silence_libraries()
+    from nvdp.kubelet.podresources import PodResourcesClient  # noqa: PLC0415 - brings grpc
+
+    checkpoint = options.kubelet_socket.parent / CHECKPOINT_NAME
+    client = PodResourcesClient(options.pod_resources_socket)
+    try:
+        held = _find_held(client, checkpoint, notes)
+        if held.source is Source.POD_RESOURCES:
+            _note_young(options.pod_resources_socket, notes)
+        if not wants_advertised:
+            return _View(held=held)
+        advertised, teller = _find_advertised(client, checkpoint, notes)
+        return _View(held=held, advertised=advertised, teller=teller)
+    finally:
+        client.close()
+
+
+def _find_held(client: PodResourcesClient, checkpoint: Path, notes: list[str]) -> Held:
+    asked_at = time.monotonic()
+    try:
+        found = client.list(_KUBELET_LIMIT_S)
+        return Held(source=Source.POD_RESOURCES, requested_at=asked_at, holdings=found)
+    except KubeletError as error:
+        notes.append(str(error))
+    try:
+        return Held(source=Source.CHECKPOINT, requested_at=asked_at, holdings=load_checkpoint(checkpoint))
+    except HostError as error:
+        notes += [str(error), "which pods hold GPUs is unknown: what waits for them is not shown"]
+        return Held(source=Source.CHECKPOINT, requested_at=asked_at)
+
+
+def _find_advertised(
+    client: PodResourcesClient, checkpoint: Path, notes: list[str]
+) -> tuple[Mapping[str, frozenset[str]] | None, Teller | None]:
+    try:
+        return client.list_healthy(_KUBELET_LIMIT_S), Teller.POD_RESOURCES
+    except KubeletError as error:
+        notes.append(str(error))
+    try:
+        return load_registered(checkpoint), Teller.CHECKPOINT
+    except HostError as error:
+        notes.append(str(error))
+        return None, None
+
+
+def _note_young(socket: Path, notes: list[str]) -> None:
+    """A kubelet that has just started answers before it knows its pods."""
+    try:
+        age_s = time.time() - socket.stat().st_ctime
+    except OSError:
+        return
+    if 0 <= age_s < _SETTLING_S:
+        notes.append(f"the kubelet started {age_s:.0f}s ago and may not name all pods yet; look again in a while")
+
+
+def _find_running(preview: Preview, status: Status | None, view: _View) -> tuple[Running | None, Teller | None]:
+    """By the daemon's word, which also knows what is Unhealthy; else by the kubelet's."""
+    if status is not None:
+        return build_running(status), Teller.NVDP
+    if view.advertised is not None:
+        return build_running_of_ids(view.advertised, preview), view.teller
+    return None, None

@@ -1,0 +1,211 @@
+"""The text of ``nvdp plan``: tables of aligned columns, for people. Programs read the JSON (``plan_json``)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from nvdp.app.preview import Outlook, Teller
+from nvdp.planning.assignment import Form
+from nvdp.planning.changes import Changes, DeviceChange, How
+from nvdp.planning.comparison import Comparison
+from nvdp.planning.preview import LeftOut, Preview, Row
+
+Shorten = Callable[[str], str]
+
+_GAP: Final = "  "
+_UUID: Final = re.compile(r"((?:GPU|MIG)-[0-9a-f]{8})-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_MAX_NAMED: Final = 5  # pods in one line
+_COLUMNS: Final = ("RESOURCE", "DEVICES", "REPLICAS", "ADVERTISED", "HEALTHY", "RULE")
+_COMPARED: Final = ("RESOURCE", "NOW", "AFTER", "SAME IDS", "UNHEALTHY", "NEW", "GONE")
+_GOAL: Final = "DEVICES and ADVERTISED are the goal, HEALTHY is what is offered now"
+_MODE_CHANGE: Final = "allocation.modeChange"
+_TELLERS: Final = {
+    None: "",
+    Teller.NVDP: "",
+    Teller.POD_RESOURCES: "  (by the kubelet's word, without what is Unhealthy)",
+    Teller.CHECKPOINT: "  (by the kubelet's checkpoint, without what is Unhealthy)",
+}
+
+
+def build_text(outlook: Outlook) -> str:
+    """All of it, without the last newline."""
+    preview = outlook.preview
+    shorten = _build_shorten(preview)
+    sections = [
+        _build_head(outlook),
+        _build_rows(preview),
+        _build_section("LEFT OUT", _build_left_out(preview, shorten)),
+        *(
+            [_build_changes(outlook.changes, outlook.told_by, shorten)]
+            if outlook.changes is not None and outlook.comparison is None
+            else []
+        ),
+        *([_build_comparison(outlook.comparison)] if outlook.comparison is not None else []),
+        "\n".join(
+            [
+                *(f"warning: {text}" for text in preview.warnings),
+                *(f"note: {text}" for text in (*preview.notes, *outlook.notes)),
+            ]
+        ),
+    ]
+    return "\n\n".join(section for section in sections if section)
+
+
+def _build_head(outlook: Outlook) -> str:
+    preview = outlook.preview
+    found = f"{preview.found} GPU{'' if preview.found == 1 else 's'} found, {preview.ours} ours"
+    source = Path(preview.config.name).name
+    return f"node {outlook.node_name}   {found}   configuration {preview.config.hash}  ({source})"
+
+
+def _build_rows(preview: Preview) -> str:
+    rows = [
+        (
+            row.resource,
+            str(len(row.gpus)),
+            str(row.assignment.replicas),
+            str(row.advertised),
+            str(row.healthy_count),
+            _describe_rule(row),
+        )
+        for row in preview.rows
+    ]
+    lines = list(_align([_COLUMNS, *rows], right={1, 2, 3, 4})) if rows else []
+    return "\n".join([*lines, *([] if preview.advertised else ["nothing to advertise"])])
+
+
+def _describe_rule(row: Row) -> str:
+    rule = row.assignment.rule or "default"
+    limits = " or ".join(dict.fromkeys(map(str, row.limits.values())))
+    pattern = f' "{row.pattern}"' if row.pattern else ""
+    return f"{rule}{pattern}{f'  ({limits})' if limits else ''}{'  withheld' if row.withheld is not None else ''}"
+
+
+def _build_left_out(preview: Preview, shorten: Shorten) -> list[str]:
+    rows = [
+        (
+            one.pci if one.by_slot and one.pci else shorten(one.uuid) or "?",
+            one.product or "?",
+            one.why.value,
+            one.path,
+            _describe_left_out(one),
+        )
+        for one in preview.left_out
+    ]
+    return list(_align(rows))
+
+
+def _describe_left_out(one: LeftOut) -> str:
+    listed = f"listed Unhealthy under {one.listed_as}" if one.listed_as else ""
+    return f"{listed}: {one.text}" if listed and one.text else listed or one.text
+
+
+def _build_changes(changes: Changes, told_by: Teller | None, shorten: Shorten) -> str:
+    rows = [(shorten(one.gpu_uuid), _describe_change(one), _describe_how(one)) for one in changes.devices]
+    lines = list(_align(rows))
+    if any(one.how is How.WAITS for one in changes.devices):
+        lines.append(_GOAL)
+    if changes.counts is None:
+        lines.append("what is advertised now is unknown; the notes say why")
+    else:
+        counts = [
+            (
+                one.resource,
+                f"{one.before} → {one.after}",
+                "" if one.after else "pods that ask for it stay Pending",
+            )
+            for one in changes.counts
+        ]
+        lines += _align(counts)
+    return _build_section(f"CHANGES AGAINST WHAT RUNS NOW{_TELLERS[told_by]}", lines or ["nothing changes"])
+
+
+def _describe_change(change: DeviceChange) -> str:
+    before, after = change.before, change.after
+    if before == after and before is not None:
+        return f"{before.resource}, fewer replicas"
+    is_same_name = before is not None and after is not None and before.resource == after.resource
+    return f"{_name_form(before, whole=is_same_name)} → {_name_form(after, whole=is_same_name)}"
+
+
+def _name_form(form: Form | None, *, whole: bool) -> str:
+    if form is None:
+        return "not on offer"
+    return str(form) if whole else form.resource
+
+
+def _describe_how(change: DeviceChange) -> str:
+    pods = _name_pods(change.holders)
+    match change.how:
+        case How.WAITS:
+            return f"waits: held by {pods} ({_MODE_CHANGE}: when-free)"
+        case How.SHARED_AT_ONCE:
+            return f"at once, though held by {pods} ({_MODE_CHANGE}: immediate)"
+        case How.LINGERS:
+            return f"what {pods} hold stays listed, Unhealthy, until they end"
+        case How.AT_ONCE:
+            return "at once"
+
+
+def _build_comparison(comparison: Comparison) -> str:
+    rows = [
+        tuple(map(str, (one.resource, one.now, one.after, one.same, one.unhealthy, one.fresh, one.gone)))
+        for one in comparison.resources
+    ]
+    lines = list(_align([_COMPARED, *rows], right=set(range(1, len(_COMPARED)))))
+    lines += [f"{one} vanishes: pods that ask for it stay Pending" for one in comparison.vanishing]
+    lines += _align(
+        [(one.holder, one.resource, one.device_id, f"keeps running; its ID is {one.text}") for one in comparison.held]
+    )
+    lines += _conclude(comparison)
+    return _build_section("COMPARED WITH WHAT IS ADVERTISED NOW", lines)
+
+
+def _conclude(comparison: Comparison) -> Iterator[str]:
+    if comparison.is_same:
+        total = sum(one.now for one in comparison.resources)
+        yield f"the same {total} IDs under the same names: nothing changes for pods that run or wait"
+    elif not comparison.held:
+        yield "no ID that a pod holds changes: they all run on, also over a restart of the kubelet"
+    else:
+        pods = len({one.holder for one in comparison.held})
+        yield (
+            f"{pods} pod{'' if pods == 1 else 's'} with an ID that does not stay Healthy: running on, but should the "
+            "kubelet restart, a container that has to start anew may be refused (UnexpectedAdmissionError)"
+        )
+
+
+def _name_pods(pods: Sequence[str]) -> str:
+    rest = len(pods) - _MAX_NAMED
+    return ", ".join(pods[:_MAX_NAMED]) + (f" and {rest} more" if rest > 0 else "") or "nobody any more"
+
+
+def _build_section(title: str, lines: Sequence[str]) -> str:
+    return "\n".join([title, *lines]) if lines else ""
+
+
+def _align(rows: Sequence[Sequence[str]], *, right: set[int] | None = None) -> Iterator[str]:
+    """Lines of columns as wide as their widest cell; those of ``right`` hold numbers."""
+    if not rows:
+        return
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        cells = (
+            cell.rjust(width) if column in (right or ()) else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        yield _GAP.join(cells).rstrip()
+
+
+def _build_shorten(preview: Preview) -> Shorten:
+    """UUIDs by their first digits, as long as these tell the node's GPUs apart."""
+    short = [_shorten(gpu.uuid) for gpu in preview.gpus]
+    return _shorten if len(set(short)) == len(short) else str
+
+
+def _shorten(uuid: str) -> str:
+    match = _UUID.fullmatch(uuid)
+    return match[1] if match is not None else uuid

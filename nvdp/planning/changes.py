@@ -1,0 +1,201 @@
+"""What a configuration would change against what runs on the node now, and which pods that waits for. Pure.
+
+What runs now is told by the daemon itself, or by the kubelet; the kubelet knows Healthy devices and those that pods
+hold, and not who offers them.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from nvdp.model.reasons import Cause
+from nvdp.model.status import Status
+from nvdp.planning.assignment import Assignment, Form
+from nvdp.planning.ledger import is_ours, uuid_of_id
+from nvdp.planning.preview import Preview
+
+IdsByResource = Mapping[str, frozenset[str]]
+
+
+class Running(msgspec.Struct, frozen=True, kw_only=True):
+    """What is advertised now: each GPU's form and replicas, by UUID, and the number of devices by resource.
+
+    ``is_partial``: devices that are Unhealthy and that no pod holds are missing.
+    """
+
+    forms: Mapping[str, tuple[Form, int]] = {}
+    counts: Mapping[str, int] = {}
+    is_partial: bool = False
+
+
+class How(enum.Enum):
+    """What becomes of a GPU whose form changes, while pods hold it or not."""
+
+    AT_ONCE = "at-once"
+    WAITS = "waits"
+    SHARED_AT_ONCE = "shared-at-once"
+    LINGERS = "lingers"
+
+
+class DeviceChange(msgspec.Struct, frozen=True, kw_only=True):
+    """One GPU that gets another form, or fewer replicas than pods hold. No form is: not on offer.
+
+    ``holders`` are pods that hold it as it was. It WAITS for them to end; or, by ``allocation.modeChange: immediate``,
+    it is SHARED_AT_ONCE with them; or it LINGERS: what they hold stays listed, Unhealthy, until they end.
+    """
+
+    gpu_uuid: str
+    before: Form | None
+    after: Form | None
+    how: How
+    holders: tuple[str, ...] = ()
+
+
+class CountChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A resource whose number of devices changes. ``after`` is the goal."""
+
+    resource: str
+    before: int
+    after: int
+
+
+class Changes(msgspec.Struct, frozen=True, kw_only=True):
+    """All changes. ``counts`` is None where nothing is known of what runs now."""
+
+    devices: tuple[DeviceChange, ...]
+    counts: tuple[CountChange, ...] | None
+
+
+def build_running(status: Status) -> Running:
+    """What the daemon itself says."""
+    offered = [device for device in status.devices if device.resource]
+    return Running(
+        forms={one.uuid: (Form(one.resource, shared=one.replicas > 1), one.replicas) for one in offered},
+        counts={one.name: one.planned for one in status.resources if one.planned},
+    )
+
+
+def build_running_of_ids(ids: IdsByResource, preview: Preview) -> Running:
+    """What the kubelet says: ``ids`` are those of Healthy devices. What pods hold is added, and what is not ours left.
+
+    A GPU that is Healthy in one form and held in another is offered in the former.
+    """
+    healthy = find_ours(ids, preview)
+    held = {resource: frozenset(holdings) for resource, holdings in preview.holders.items()}
+    forms: dict[str, dict[Form, int]] = {}
+    for source in (healthy, {resource: each - healthy.get(resource, frozenset()) for resource, each in held.items()}):
+        for resource, device_ids in source.items():
+            for device_id in sorted(device_ids):
+                uuid = uuid_of_id(device_id)
+                known = forms.setdefault(uuid, {})
+                form = Form(resource, shared=device_id != uuid)
+                known[form] = known.get(form, 0) + 1
+    joined = _join(healthy, held)
+    return Running(
+        forms={uuid: next(iter(known.items())) for uuid, known in forms.items()},
+        counts={resource: len(device_ids) for resource, device_ids in joined.items() if device_ids},
+        is_partial=True,
+    )
+
+
+def find_ours(ids: IdsByResource, preview: Preview) -> dict[str, frozenset[str]]:
+    """Those that can only be GPUs, by the rule by which holders are told apart."""
+    names = preview.node.names.union(preview.plan.planned)
+    found = {
+        resource: frozenset(one for one in device_ids if is_ours(resource, one, names=names))
+        for resource, device_ids in ids.items()
+    }
+    return {resource: device_ids for resource, device_ids in found.items() if device_ids}
+
+
+def find_changes(preview: Preview, running: Running | None) -> Changes:
+    """Without ``running`` only what pods hold tells of the past."""
+    held = _hold_by_gpu(preview)
+    uuids = dict.fromkeys(gpu.uuid for gpu in preview.gpus)
+    if running is not None:
+        uuids |= dict.fromkeys(sorted(running.forms))
+    uuids |= dict.fromkeys(sorted(held))
+    devices = [change for uuid in uuids for change in _change(uuid, preview, running, held.get(uuid, {}))]
+    return Changes(devices=tuple(devices), counts=None if running is None else _count(preview, running))
+
+
+def _change(
+    uuid: str, preview: Preview, running: Running | None, held: Mapping[Form, Mapping[str, str]]
+) -> Iterator[DeviceChange]:
+    plan, assignment = preview.plan, preview.plan.assignments.get(uuid)
+    after = assignment.form if assignment is not None else None
+    before = running.forms[uuid][0] if running is not None and uuid in running.forms else None
+    waits = [change.before for change in plan.changes if change.gpu_uuid == uuid]
+    foreign = [form for form in held if form != after]
+    for form in waits or foreign:
+        how = How.WAITS if waits else How.LINGERS if after is None else How.SHARED_AT_ONCE
+        yield DeviceChange(gpu_uuid=uuid, before=form, after=after, how=how, holders=_name(held.get(form, {})))
+    if waits or foreign:
+        return
+    dropped = _find_dropped(preview, after, held)
+    if dropped:
+        yield DeviceChange(gpu_uuid=uuid, before=after, after=after, how=How.LINGERS, holders=_name(dropped))
+    elif before != after and running is not None and running.forms and not _is_untold(uuid, before, preview, running):
+        yield DeviceChange(gpu_uuid=uuid, before=before, after=after, how=How.AT_ONCE)
+
+
+def _find_dropped(preview: Preview, form: Form | None, held: Mapping[Form, Mapping[str, str]]) -> dict[str, str]:
+    """Held IDs of the form that it keeps, and which are listed only until they are free: the pods by ID."""
+    listed = preview.plan.lists.get(form.resource) if form is not None else None
+    if form is None or listed is None:
+        return {}
+    going = {device.id for device in listed.devices if device.cause is Cause.WITHDRAWING}
+    return {device_id: pod for device_id, pod in held.get(form, {}).items() if device_id in going}
+
+
+def _is_untold(uuid: str, before: Form | None, preview: Preview, running: Running) -> bool:
+    """Whether it may be listed now as it will be, Unhealthy, which the kubelet does not tell."""
+    takes_none = uuid in preview.node.ailments or uuid in preview.plan.cordoned
+    return running.is_partial and before is None and takes_none
+
+
+def _count(preview: Preview, running: Running) -> tuple[CountChange, ...]:
+    after: dict[str, int] = {}
+    for uuid, assignment in preview.plan.assignments.items():
+        resource = assignment.form.resource
+        after[resource] = after.get(resource, 0) + _count_told(uuid, assignment, preview, running)
+    found = [
+        CountChange(resource=resource, before=running.counts.get(resource, 0), after=after.get(resource, 0))
+        for resource in sorted(running.counts.keys() | after.keys())
+    ]
+    return tuple(one for one in found if one.before != one.after)
+
+
+def _count_told(uuid: str, assignment: Assignment, preview: Preview, running: Running) -> int:
+    """Its devices, as far as who tells of what runs now would tell of them."""
+    takes_none = uuid in preview.node.ailments or uuid in preview.plan.cordoned
+    if not (running.is_partial and takes_none):
+        return assignment.replicas
+    form, count = running.forms.get(uuid, (None, 0))
+    return count if form == assignment.form else 0
+
+
+def _hold_by_gpu(preview: Preview) -> dict[str, dict[Form, dict[str, str]]]:
+    """Who holds each GPU: pods by form and ID."""
+    found: dict[str, dict[Form, dict[str, str]]] = {}
+    for resource, holdings in preview.holders.items():
+        for device_id, holding in holdings.items():
+            uuid = uuid_of_id(device_id)
+            form = Form(resource, shared=device_id != uuid)
+            found.setdefault(uuid, {}).setdefault(form, {})[device_id] = holding.holder
+    return found
+
+
+def _name(holders: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(sorted(holders.values())))
+
+
+def _join(healthy: IdsByResource, held: IdsByResource) -> dict[str, frozenset[str]]:
+    nothing: frozenset[str] = frozenset()
+    return {
+        resource: healthy.get(resource, nothing) | held.get(resource, nothing)
+        for resource in dict.fromkeys((*healthy, *held))
+    }

@@ -1,0 +1,94 @@
+"""What a person should know of a configuration on a certain node, beside what it makes of it: sentences, pure.
+
+A warning is what is probably not meant, or not possible here; a note is what is fine and may surprise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from nvdp.config.schema import Config
+from nvdp.config.unbuilt import Outcome, find_unbuilt
+from nvdp.model.inventory import Gpu, Inventory
+from nvdp.model.names import Pattern
+from nvdp.model.status import EXCLUDED
+from nvdp.planning.allotment import allot
+from nvdp.planning.entries import list_entries
+from nvdp.planning.pins import list_references
+from nvdp.planning.plan import Plan
+
+
+def find_warnings(config: Config, inventory: Inventory, pins: Mapping[str, str], plan: Plan) -> Iterator[str]:
+    """Those of the file itself first, then what it names in vain here, then what this version cannot do."""
+    ours = _find_ours(inventory, plan)
+    yield from map(str, config.warnings)
+    yield from allot(config, inventory, pins).unmatched
+    yield from _find_near_misses(config, ours)
+    yield from _find_ignored_keys(config)
+    if inventory.gpus and not ours:
+        yield "devices.exclude: every GPU of this node is excluded"
+
+
+def find_notes(
+    config: Config, inventory: Inventory, pins: Mapping[str, str], plan: Plan, *, unpinned: Mapping[str, str]
+) -> Iterator[str]:
+    """``unpinned`` is what references by index would mean if they were applied here for the first time."""
+    yield from _find_different_replicas(plan)
+    yield from _find_idle_entries(config, plan)
+    yield from _find_moved_indices(config, inventory, pins, unpinned)
+
+
+def _find_ours(inventory: Inventory, plan: Plan) -> list[Gpu]:
+    excluded = {uuid for uuid, withheld in plan.withheld.items() if withheld.reason == EXCLUDED}
+    return [gpu for gpu in inventory.gpus if gpu.uuid not in excluded]
+
+
+def _find_ignored_keys(config: Config) -> Iterator[str]:
+    """What this version does not have and withholds nothing for. What it withholds is shown as such."""
+    for unbuilt in find_unbuilt(config):
+        if unbuilt.outcome is Outcome.WARN:
+            yield f"{config.name}:{unbuilt.line}: {unbuilt.sentence}" if unbuilt.line else unbuilt.sentence
+
+
+def _find_near_misses(config: Config, gpus: Sequence[Gpu]) -> Iterator[str]:
+    """Patterns that match no product, and would if they did not have to match all of it, or were written otherwise."""
+    products = list(dict.fromkeys(gpu.product for gpu in gpus if gpu.product))
+    for at, rule in enumerate(config.resources.gpus):
+        if any(rule.pattern.matches(product) for product in products):
+            continue
+        wider = Pattern(f"*{rule.pattern.text.strip('*')}*")
+        text = f'resources.gpus[{at}] "{rule.pattern}" matches none of: {", ".join(products)}'
+        if any(wider.matches(product) for product in products):
+            yield f'{text}; patterns match the whole name, try "{wider}"'
+        elif any(Pattern(wider.text.lower()).matches(product.lower()) for product in products):
+            yield f"{text}; case counts"
+
+
+def _find_different_replicas(plan: Plan) -> Iterator[str]:
+    by_resource: dict[str, set[int]] = {}
+    for assignment in plan.assignments.values():
+        by_resource.setdefault(assignment.form.resource, set()).add(assignment.replicas)
+    for resource, numbers in by_resource.items():
+        if len(numbers) > 1:
+            shares = " or ".join(f"1/{number}" for number in sorted(numbers))
+            yield f"{resource}: a pod gets {shares} of a GPU, as it happens; rename would keep them apart"
+
+
+def _find_idle_entries(config: Config, plan: Plan) -> Iterator[str]:
+    """Entries for all GPUs of a name of which none is left. Those with a list or a count are warned of."""
+    meant = [*plan.assignments.values(), *(one.intended for one in plan.withheld.values() if one.intended is not None)]
+    busy = {assignment.rule for assignment in meant}
+    for entry in list_entries(config):
+        if entry.setting.devices.is_all and entry.path not in busy:
+            yield f"{entry.path}: shares nothing here: no GPU is {entry.setting.name}, or other entries take them all"
+
+
+def _find_moved_indices(
+    config: Config, inventory: Inventory, pins: Mapping[str, str], unpinned: Mapping[str, str]
+) -> Iterator[str]:
+    """References that mean the GPU that had the index when they were applied, while another has it now."""
+    here = {gpu.uuid for gpu in inventory.gpus}
+    for reference in list_references(config):
+        meant, now = pins.get(reference.key), unpinned.get(reference.key)
+        if meant in here and now not in {None, meant}:
+            yield f"{reference.path}: {reference.ref} is {meant} since it was applied, though {now} has that index now"

@@ -1,0 +1,306 @@
+"""``nvdp plan`` on node files: the text, the JSON, the exit codes, and what it must not cost."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from nvdp.__main__ import main
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/plan.md").read_text()
+MIXED = str(ROOT / "config/mixed-node.yaml")
+SLICED = """\
+sharing:
+  timeSlicing:
+    resources:
+    - {name: nvidia.com/gpu, replicas: 4}
+"""
+
+
+@pytest.fixture
+def nvdp(capsys):
+    def call(*arguments: str) -> tuple[int, str, str]:
+        code = main(["plan", *arguments])
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
+
+    return call
+
+
+@pytest.fixture
+def write(tmp_path):
+    """A file of this text: its path."""
+
+    def write_file(text: str, name: str = "config.yaml") -> str:
+        path = tmp_path / name
+        path.write_text(textwrap.dedent(text))
+        return str(path)
+
+    return write_file
+
+
+def test_the_commented_example_looks_as_the_contract_shows_it(nvdp):
+    code, out, err = nvdp("--config", MIXED, "--node", "a100-t400", "--device-list-strategy", "envvar")
+    assert (code, err) == (0, "")
+    head, *lines = out.splitlines()
+    assert head.startswith("node a100-t400   9 GPUs found, 8 ours   configuration sha256:")
+    assert head.endswith("  (mixed-node.yaml)")
+    limits = "(50 % threads, 18 GiB per client)  withheld"
+    reason, listed = (
+        "not built yet (these devices would be shared through MPS)",
+        "listed Unhealthy under nvidia.com/gpu",
+    )
+    assert lines[:10] == [
+        "",
+        "RESOURCE               DEVICES  REPLICAS  ADVERTISED  HEALTHY  RULE",
+        'nvidia.com/gpu               5         1           5        4  resources.gpus[0] "*"',
+        "nvidia.com/gpu.shared        2        10          20       20  sharing.timeSlicing.resources[0]",
+        "nvidia.com/gpu.mps           1         4           0        0  sharing.mps.resources[0]  " + limits,
+        "",
+        "LEFT OUT",
+        "0000:02:00.0  NVIDIA T400 4GB        excluded  devices.exclude[0]",
+        "GPU-c5d38f6e  NVIDIA A100-SXM4-80GB  withheld  sharing.mps.resources[0]  " + reason,
+        "GPU-662077db  NVIDIA A100-SXM4-80GB  cordoned  devices.cordon[0]         " + listed,
+    ]
+    assert all(line.startswith("warning: ") for line in lines[11:])
+
+
+def test_json_has_all_that_the_text_has_and_more(nvdp):
+    code, out, _ = nvdp("--config", MIXED, "--node", "a100-t400", "--device-list-strategy", "envvar", "--json")
+    assert code == 0
+    answer = json.loads(out)
+    assert list(answer) == [
+        "node",
+        "configuration",
+        "resources",
+        "leftOut",
+        "toldBy",
+        "changes",
+        "comparison",
+        "warnings",
+        "notes",
+    ]
+    assert answer["node"] == {"name": "a100-t400", "gpusFound": 9, "gpusOurs": 8}
+    assert answer["configuration"]["source"] == MIXED
+    assert [(row["resource"], row["advertised"], row["healthy"]) for row in answer["resources"]] == [
+        ("nvidia.com/gpu", 5, 4),
+        ("nvidia.com/gpu.shared", 20, 20),
+        ("nvidia.com/gpu.mps", 0, 0),
+    ]
+    mps = answer["resources"][2]
+    assert mps == {
+        "resource": "nvidia.com/gpu.mps",
+        "strategy": "mps",
+        "replicas": 4,
+        "advertised": 0,
+        "healthy": 0,
+        "rule": "sharing.mps.resources[0]",
+        "pattern": None,
+        "withheld": {
+            "reason": "NotBuilt",
+            "path": "sharing.mps.resources[0]",
+            "text": "not built yet (these devices would be shared through MPS)",
+        },
+        "devices": [
+            {
+                "uuid": "GPU-c5d38f6e-92a1-4b7c-8e0d-64f3a9b2c518",
+                "index": 5,
+                "pci": "0000:87:00.0",
+                "product": "NVIDIA A100-SXM4-80GB",
+                "healthy": 0,
+                "mpsThreadPercent": 50,
+                "mpsMemoryMib": 18432,
+            }
+        ],
+    }
+    assert answer["leftOut"][2] == {
+        "uuid": "GPU-662077db-fa3f-0d8f-9502-21ab0ef058a2",
+        "pci": "0000:90:00.0",
+        "product": "NVIDIA A100-SXM4-80GB",
+        "why": "cordoned",
+        "path": "devices.cordon[0]",
+        "text": None,
+        "listedAs": "nvidia.com/gpu",
+    }
+    assert (answer["toldBy"], answer["changes"], answer["comparison"]) == (None, None, None)
+    assert len(answer["warnings"]) == 3
+
+
+def test_without_a_file_flags_environment_and_defaults_are_judged(nvdp, monkeypatch, write):
+    code, out, _ = nvdp("--node", "t4")
+    assert code == 0
+    assert out.splitlines()[0].endswith("(flags and environment)")
+    assert out.splitlines()[3] == "nvidia.com/gpu        1         1           1        1  default"
+    monkeypatch.setenv("CONFIG_FILE", write(SLICED))
+    assert nvdp("--node", "t4")[1].splitlines()[0].endswith("(config.yaml)")
+    other = write("", "other.yaml")
+    assert nvdp("--node", "t4", "--config", other)[1].splitlines()[0].endswith("(other.yaml)")
+
+
+def test_the_standard_input_is_a_file_too(nvdp, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(SLICED.encode())))
+    code, out, _ = nvdp("--config", "-", "--node", "t4", "--json")
+    assert code == 0
+    assert json.loads(out)["configuration"]["source"] == "stdin"
+    assert json.loads(out)["resources"][0]["advertised"] == 4
+
+
+def test_an_exported_node_is_as_good_as_the_node(nvdp, capsys, tmp_path, write):
+    assert main(["devices", "--simulated-node", "mixed", "--export"]) == 0
+    (tmp_path / "gpu-a3.yaml").write_text(capsys.readouterr().out)
+    config = write(SLICED)
+    code, out, _ = nvdp("--config", config, "--node", str(tmp_path / "gpu-a3.yaml"), "--json")
+    assert code == 0
+    exported, bundled = json.loads(out), json.loads(nvdp("--config", config, "--node", "mixed", "--json")[1])
+    assert exported["node"].pop("name") == "gpu-a3"
+    assert bundled["node"].pop("name") == "mixed"
+    assert exported == bundled
+
+
+def test_cards_that_ail_are_shown_with_the_cause(nvdp, write):
+    machine = """\
+        gpus: [{model: t4, count: 3}]
+        faults: [{call: nvmlDeviceGetName, gpu: 1, error: GpuIsLost}, {call: nvmlDeviceGetUUID, gpu: 2, error: 999}]
+        """
+    code, out, _ = nvdp("--node", write(machine, "ill.yaml"))
+    assert code == 0
+    head, _, _, row, _, title, lost, unreadable = out.splitlines()
+    assert head.startswith("node ill   3 GPUs found, 3 ours")
+    assert row.split() == ["nvidia.com/gpu", "2", "1", "2", "1", "default"]
+    assert title == "LEFT OUT"
+    assert "  unhealthy  " in lost
+    assert "listed Unhealthy under nvidia.com/gpu: Lost: nvmlDeviceGetName: the GPU has fallen off the bus" in lost
+    assert unreadable.startswith("0000:20:00.0  ?")
+    assert "unreadable" in unreadable
+    assert "index 2: nvmlDeviceGetUUID: the driver reports an internal error" in unreadable
+
+
+@pytest.mark.parametrize(
+    ("config", "machine"),
+    [("devices: {exclude: [0]}", "t4"), ("flags: {plugin: {deviceListStrategy: cdi-cri}}", "t4"), ("", "none.yaml")],
+)
+def test_an_empty_outcome_is_said_in_so_many_words(nvdp, write, config, machine):
+    if machine == "none.yaml":
+        machine = write("gpus: []", machine)
+    code, out, _ = nvdp("--config", write(config), "--node", machine)
+    assert code == 0
+    assert "nothing to advertise" in out.splitlines()
+
+
+# exit codes
+
+
+@pytest.mark.parametrize(
+    "doubtful",
+    [
+        "devices: {exclude: [0]}",
+        "devices: {cordon: [7]}",
+        "flags: {plugin: {deviceListStrategy: cdi-cri}}",
+        "health: {profile: catalog}",
+        'resources: {gpus: [{pattern: "T4", name: nvidia.com/t4}]}',
+    ],
+)
+def test_what_is_withheld_or_named_in_vain_is_exit_code_3_only_if_asked_for(nvdp, write, doubtful):
+    config = write(doubtful)
+    assert nvdp("--config", config, "--node", "t4")[0] == 0
+    assert nvdp("--config", config, "--node", "t4", "--strict")[0] == 3
+
+
+@pytest.mark.parametrize("fine", ["", SLICED, "devices: {cordon: [0]}"])
+def test_what_is_as_it_is_meant_is_exit_code_0_also_under_strict(nvdp, write, fine):
+    assert nvdp("--config", write(fine), "--node", "t4", "--strict")[0] == 0
+
+
+def test_a_file_that_is_not_valid_is_exit_code_2_with_every_problem(nvdp, write):
+    config = write("migstrategy: none\nflags: {renameByDefault: true}\n")
+    code, out, err = nvdp("--config", config, "--node", "t4")
+    assert (code, out) == (2, "")
+    assert [line.partition(": ")[2].partition(":")[0] for line in err.splitlines()] == [
+        "migstrategy",
+        "flags.renameByDefault",
+    ]
+
+
+def test_a_file_that_the_node_cannot_take_is_exit_code_2_with_the_words_of_the_daemon(nvdp, write):
+    config = write(SLICED.replace("4", "70000"))
+    code, out, err = nvdp("--config", config, "--node", "dgx-h100")
+    assert (code, out) == (2, "")
+    assert err == (
+        f"{config}:4:40: sharing.timeSlicing.resources[0].replicas: "
+        "8 × 70000 devices make a list of 36 MiB; 2 MiB is allowed, at most 3988 replicas here\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (["--node", "nowhere"], 1, "nowhere: there is no such node file, and no node of that name; there are a10"),
+        (["--config", "/nonexistent.yaml", "--node", "t4"], 1, "/nonexistent.yaml: cannot be read: there is no such"),
+        (["--config", "/tmp", "--node", "t4"], 1, "/tmp: is a directory; a file is needed"),
+        (["--node", "t4", "--compare"], 2, "nvdp plan: --compare is against what runs on this node; leave out --node"),
+        (["--node", "t4", "--metrics-port", "x"], 2, 'flag --metrics-port: "x" is not a number'),
+        (["extra"], 2, "nvdp plan: Got unexpected extra argument (extra)"),
+        (
+            ["--container-driver-root", "/nonexistent"],
+            1,
+            "libnvidia-ml.so.1 not found under / (searched 6 directories)",
+        ),
+    ],
+)
+def test_what_keeps_it_from_an_answer_is_one_line(nvdp, arguments, code, told):
+    ended, out, err = nvdp(*arguments)
+    assert (ended, out) == (code, "")
+    assert err.startswith(told)
+    assert err.count("\n") == 1
+
+
+def test_a_driver_that_cannot_be_asked_is_no_end_of_planning(nvdp):
+    err = nvdp("--container-driver-root", "/nonexistent")[2]
+    assert "nvdp plan --node FILE" in err
+    assert "nvdp devices --export" in err
+
+
+def test_a_node_file_that_is_no_good_is_exit_code_1_with_the_place(nvdp, write):
+    path = write("gpus: [{model: t4, count: 0}]", "bad.yaml")
+    assert nvdp("--node", path) == (1, "", f"{path}: gpus[0].count: must be 1 or more, not 0\n")
+
+
+def test_a_machine_without_a_driver_is_exit_code_1(nvdp, write):
+    code, out, err = nvdp("--node", write("driver: {state: missing}\ngpus: [{model: t4}]", "new.yaml"))
+    assert (code, out) == (1, "")
+    assert err.count("\n") == 1
+
+
+# what it says of large and unusual nodes
+
+
+def test_short_names_are_used_only_while_they_tell_cards_apart(nvdp, write):
+    twins = [f"GPU-12345678-0000-0000-0000-00000000000{number}" for number in range(2)]
+    machine = write(f"gpus: [{{model: t4, count: 2, uuid: [{', '.join(twins)}]}}]", "twins.yaml")
+    out = nvdp("--config", write("devices: {cordon: [1]}"), "--node", machine)[1]
+    assert f"\n{twins[1]}  Tesla T4  cordoned" in out
+
+
+def test_no_library_is_loaded_that_a_node_file_does_not_need():
+    code = "import sys; from nvdp.__main__ import main; main(['plan', '--node', 't4']); print(sorted(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+    loaded = done.stdout.splitlines()[-1]
+    for heavy in ("grpc", "google.protobuf", "pynvml", "rich", "prometheus_client", "watchdog", "http.client"):
+        assert f"'{heavy}'" not in loaded
+
+
+# the page
+
+
+def test_the_page_shows_what_is_printed(nvdp, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    command, shown = re.findall(r"^```\n(.*?)```$", PAGE, re.MULTILINE | re.DOTALL)[:2]
+    assert nvdp(*command.split()[2:]) == (0, shown, "")

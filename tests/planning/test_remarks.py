@@ -1,0 +1,135 @@
+"""Warnings and notes: each when it is due, and none where all is well."""
+
+from __future__ import annotations
+
+import pytest
+
+from nvdp.planning.allotment import resolve_pins
+from nvdp.planning.preview import Node, build_preview
+from tests.planning.values import ailment, gpu, inventory, parse, sliced, uuid
+
+A100 = "NVIDIA A100-SXM4-80GB"
+
+
+def remarks(text, *gpus, **known):
+    preview = build_preview(parse(text), Node(inventory=inventory(*gpus), **known))
+    return list(preview.warnings), list(preview.notes)
+
+
+def named(*patterns):
+    rules = ", ".join(f'{{pattern: "{pattern}", name: nvidia.com/r{at}}}' for at, pattern in enumerate(patterns))
+    return f"resources: {{gpus: [{rules}]}}"
+
+
+def test_nothing_is_said_where_all_is_well():
+    assert remarks("", gpu(0)) == ([], [])
+    assert remarks(named("NVIDIA A10"), gpu(0)) == ([], [])
+
+
+def test_a_pattern_that_names_a_part_of_a_product_is_told_what_to_write():
+    assert remarks(named("A100"), gpu(0, product=A100)) == (
+        [
+            f'resources.gpus[0] "A100" matches none of: {A100}; patterns match the whole name, try "*A100*"',
+        ],
+        [],
+    )
+
+
+@pytest.mark.parametrize(
+    ("pattern", "remedy"),
+    [
+        ("NVIDIA A100", 'patterns match the whole name, try "*NVIDIA A100*"'),
+        ("A100*", 'patterns match the whole name, try "*A100*"'),
+        ("nvidia a100*", "case counts"),
+        ("a100", "case counts"),
+    ],
+)
+def test_a_pattern_that_nearly_matches_gets_the_remedy_that_fits(pattern, remedy):
+    (warning,) = remarks(named(pattern), gpu(0, product=A100), gpu(1, product="NVIDIA L4"))[0]
+    assert warning == f'resources.gpus[0] "{pattern}" matches none of: {A100}, NVIDIA L4; {remedy}'
+
+
+@pytest.mark.parametrize("pattern", ["NVIDIA H100*", "NVIDIA A100*", "*"])
+def test_a_pattern_that_matches_nothing_on_this_node_or_something_is_fine(pattern):
+    assert remarks(named(pattern), gpu(0, product=A100)) == ([], [])
+
+
+def test_a_pattern_that_would_match_an_excluded_card_alone_is_no_near_miss():
+    text = 'devices: {exclude: ["0000:10:00.0"]}\n' + named("A100")
+    assert remarks(text, gpu(0, product=A100), gpu(1)) == ([], [])
+
+
+def test_a_pattern_that_lost_its_cards_to_an_earlier_one_is_no_near_miss():
+    assert remarks(named("NVIDIA A100*", "*A100-SXM4*"), gpu(0, product=A100)) == ([], [])
+
+
+def test_what_the_file_names_and_the_node_does_not_have_is_a_warning():
+    (warning,) = remarks("devices: {cordon: [7]}", gpu(0))[0]
+    assert warning == "devices.cordon[0]: 7 is not on this node (fine if other nodes share this file)"
+
+
+def test_too_few_cards_for_a_count_are_a_warning():
+    text = """\
+sharing:
+  timeSlicing:
+    resources: [{name: nvidia.com/gpu, rename: nvidia.com/some, devices: 3, replicas: 2}]
+"""
+    (warning,) = remarks(text, gpu(0))[0]
+    assert warning.startswith("sharing.timeSlicing.resources[0].devices: 3 asked, 1 of nvidia.com/gpu here")
+
+
+def test_excluding_every_card_is_a_warning():
+    assert remarks("devices: {exclude: [0, 1]}", gpu(0), gpu(1))[0] == [
+        "devices.exclude: every GPU of this node is excluded"
+    ]
+    assert remarks("devices: {exclude: [0]}", gpu(0), gpu(1))[0] == []
+
+
+def test_a_node_without_cards_is_no_warning():
+    assert remarks("") == ([], [])
+
+
+def test_what_the_file_itself_warns_of_comes_with_its_place():
+    text = "sharing: {timeSlicing: {failRequestsGreaterThanOne: true, requireDistinctGPUs: true, resources: "
+    text += "[{name: nvidia.com/gpu, replicas: 2}]}}"
+    (warning,) = remarks(text, gpu(0))[0]
+    assert warning.startswith("test.yaml:1:")
+    assert "sharing.timeSlicing.requireDistinctGPUs: no effect" in warning
+
+
+def test_a_key_without_effect_yet_is_a_warning_and_one_that_withholds_nothing_here_is_not():
+    (warning,) = remarks("health: {profile: catalog}\nflags: {migStrategy: mixed}", gpu(0))[0]
+    assert warning.startswith("test.yaml:1: health.profile: not built yet")
+    assert warning.endswith("it is ignored")
+
+
+def test_different_replicas_under_one_name_are_pointed_out():
+    text = """\
+sharing:
+  timeSlicing:
+    resources:
+    - {name: nvidia.com/gpu, devices: [0], replicas: 10}
+    - {name: nvidia.com/gpu, replicas: 4}
+"""
+    warnings, (note,) = remarks(text, gpu(0), gpu(1))
+    assert warnings == []
+    assert note == "nvidia.com/gpu: a pod gets 1/4 or 1/10 of a GPU, as it happens; rename would keep them apart"
+
+
+def test_an_entry_for_all_of_a_name_that_no_card_has_is_pointed_out():
+    text = "sharing: {timeSlicing: {resources: [{name: nvidia.com/a100, replicas: 4}]}}"
+    (note,) = remarks(text, gpu(0))[1]
+    assert note.startswith("sharing.timeSlicing.resources[0]: shares nothing here: no GPU is nvidia.com/a100")
+
+
+def test_an_index_that_another_card_has_by_now_is_pointed_out():
+    text = "devices: {cordon: [0]}"
+    pins = resolve_pins(parse(text), [gpu(0), gpu(1)], {}, {})
+    (note,) = remarks(text, gpu(0, index=1), gpu(1, index=0), pins=pins)[1]
+    assert note == (f"devices.cordon[0]: 0 is {uuid(0)} since it was applied, though {uuid(1)} has that index now")
+    assert remarks(text, gpu(0), gpu(1), pins=pins)[1] == []
+
+
+def test_health_is_no_matter_for_a_warning():
+    preview = build_preview(sliced(2), Node(inventory=inventory(gpu(0)), ailments={uuid(0): ailment()}))
+    assert preview.warnings == ()
