@@ -1,4 +1,4 @@
-"""Why a GPU is not fit for new pods."""
+"""Why a GPU is not fit for new pods, and what a probe reads of its condition."""
 
 from __future__ import annotations
 
@@ -13,3 +13,37 @@ class Ailment(msgspec.Struct, frozen=True, kw_only=True):
     cause: Cause
     text: str
     since: float
+
+
+class NvLink(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One NVLink of a GPU. ``peer`` is the PCI address of its other end (as ``Gpu.pci``), None if NVML does not say."""
+
+    number: int
+    up: bool
+    peer: str | None = None
+
+
+class Vitals(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What NVML offers about the condition of one GPU. None: this GPU or driver has no such reading, or it failed.
+
+    ``errors`` names the NVML calls that failed (``nvmlDeviceGetRemappedRows``): a call that is not supported did not.
+    ``recovery_action`` is the driver's word: ``None`` (as text: it asks for nothing), ``GPUReset``, ``NodeReboot``,
+    ``DrainP2P``, ``DrainAndReset``, ``RecoverIMEXDomain``, ``BusReset``, ``SystemReboot``, or ``Unknown`` for a number
+    that has no name yet. The two counts are of uncorrected ECC errors since the driver was loaded (NVML's *volatile*
+    counters) in device memory and in SRAM; a GPU that tells a total alone has it as that of the memory.
+    ``nvlinks`` are in the order of their numbers. ``fabric_state`` is ``NotStarted``, ``InProgress`` or ``Completed``,
+    None where the GPU is on no NVSwitch fabric; ``fabric_status`` is ``Success`` or the word of an ``NvmlErrorKind``;
+    ``fabric_faults`` are the parts of the fabric's health that NVML says are bad, empty where it says nothing:
+    ``DegradedBandwidth``, ``RouteRecovery``, ``RouteUnhealthy``, ``AccessTimeoutRecovery``, or ``Misconfigured``.
+    """
+
+    recovery_action: str | None = None
+    row_remap_failure: bool | None = None
+    retired_pages_pending: bool | None = None
+    uncorrected_memory: int | None = None
+    uncorrected_sram: int | None = None
+    nvlinks: tuple[NvLink, ...] | None = None
+    fabric_state: str | None = None
+    fabric_status: str | None = None
+    fabric_faults: tuple[str, ...] = ()
+    errors: tuple[str, ...] = ()
