@@ -1,25 +1,28 @@
-"""What the metrics port answers: ``/metrics``, ``/healthz`` and ``/readyz``, and whom each asks."""
+"""What the metrics port (``/metrics``, ``/healthz``, ``/readyz``) and the control socket answer, and whom each asks."""
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from nvdp import __version__
 from nvdp.http.probes import build_health, build_ready, find_problems
-from nvdp.http.routes import Query, Response, Route
+from nvdp.http.routes import STATUS_PATH, Query, Response, Route
 from nvdp.metrics.recording import Metrics
-from nvdp.model.status import Status
+from nvdp.model.reasons import Reason
+from nvdp.model.status import Status, Trouble
 from nvdp.services.events import Ping, Post
 
 if TYPE_CHECKING:
     from nvdp.metrics.exposition import Exposition
 
 _SOCKET_LIMIT_S = 2.0
+_STATUS_LOOP_LIMIT_S = 2.0  # a person waits, not a probe
+_NEW_CONTAINER = "only a new container helps: /healthz fails, and the kubelet makes one; sooner if you delete the pod"
 _REVISION = "NVDP_REVISION"  # set by the image: the commit it was built from
 
 
@@ -30,7 +33,10 @@ class Probed(Protocol):
 
 
 class Answers:
-    """The routes of the port. ``status`` is replaced by the main thread; everything else runs on request threads."""
+    """The routes of port and socket. ``status`` is replaced by the main thread; all else runs on request threads.
+
+    ``find_troubles`` asks the services, which are not the supervisor's, what does not work of them.
+    """
 
     def __init__(
         self,
@@ -40,6 +46,7 @@ class Answers:
         count_events: Callable[[], int],
         get_actors: Callable[[], Mapping[str, Probed]],
         container_problem: Callable[[], str | None],
+        find_troubles: Callable[[], Iterable[Trouble]],
     ) -> None:
         self.status = Status()
         self._metrics = metrics
@@ -47,12 +54,17 @@ class Answers:
         self._count_events = count_events
         self._get_actors = get_actors
         self._container_problem = container_problem
+        self._find_troubles = find_troubles
         self._exposition: Exposition | None = None
         self._lock = threading.Lock()
 
     @property
     def routes(self) -> Mapping[str, Route]:
         return {"/metrics": self._answer_metrics, "/healthz": self._answer_health, "/readyz": self._answer_ready}
+
+    @property
+    def control_routes(self) -> Mapping[str, Route]:
+        return {STATUS_PATH: self._answer_status}
 
     def publish(self, status: Status) -> None:
         """Show ``status`` from now on."""
@@ -81,6 +93,19 @@ class Answers:
                     )
                 )
         return Response(body=self._exposition.render(), content_type=exposition.CONTENT_TYPE)
+
+    def _answer_status(self, _query: Query) -> Response:
+        """The status of this moment: the loop has turned once more, or that it has not is the first of its troubles."""
+        turned, worn = self._loop_answers(_STATUS_LOOP_LIMIT_S), self._find_container_problem()
+        status = self._build_status()
+        troubles = [*status.troubles, *self._find_troubles()]
+        if worn is not None:
+            reason = status.reason or Reason.REGISTRATION_FAILED.word
+            troubles.insert(0, Trouble(reason=reason, text=worn, remedy=_NEW_CONTAINER))
+        if not turned:
+            text = f"the event loop has not answered within {_STATUS_LOOP_LIMIT_S:g}s: what is told here may be old"
+            troubles.insert(0, Trouble(reason=Reason.SERVICE_RESTARTED.word, text=text, remedy=_NEW_CONTAINER))
+        return Response(body=msgspec.json.encode(msgspec.structs.replace(status, troubles=tuple(troubles))))
 
     def _build_status(self) -> Status:
         """The queue is counted now: a loop that is stuck publishes nothing, and that is when its length matters."""

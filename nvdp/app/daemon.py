@@ -11,7 +11,7 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -32,6 +32,7 @@ from nvdp.host.container import WornContainer
 from nvdp.host.files import find_static_mount
 from nvdp.host.state import State, StateDirectory
 from nvdp.host.watch import Watcher
+from nvdp.http.control_server import ControlServer
 from nvdp.http.server import HttpServer
 from nvdp.kubelet.checkpoint import load_checkpoint
 from nvdp.kubelet.sockets import SocketIdentity, check_socket_directory, is_listening, socket_directory_fingerprint
@@ -48,6 +49,7 @@ from nvdp.metrics.recording import Metrics
 from nvdp.model.held import Held
 from nvdp.model.listing import ResourceList
 from nvdp.model.reasons import Level, Reason
+from nvdp.model.status import Trouble
 from nvdp.services.events import Event, SignalReceived, SocketDirectoryChanged
 from nvdp.services.remembering import Memory
 
@@ -97,6 +99,7 @@ class Daemon:
         self._post = self._events.put
         self._metrics = Metrics()
         self._directory = options.kubelet_socket.parent
+        self._troubles: tuple[Trouble, ...] = ()
 
     def run(self) -> int:
         """Start everything and turn until told to stop; the exit code. HostError if the job cannot be done at all."""
@@ -146,9 +149,12 @@ class Daemon:
         standing = StandingService(self._post, pod_resources=PodResourcesClient(options.pod_resources_socket))
         configuration = ConfigurationFile(options.config_file, self._overrides, self._post)
         watcher = Watcher(self._build_watches(configuration), log=log)
-        answers = self._build_answers(offers)
-        http = HttpServer(port=options.metrics_port, routes=answers.routes, log=log, defect=self._report_defect)
-        services = (gpus, held, standing, memory, watcher, http)
+        answers = self._build_answers(offers, find_troubles=lambda: self._find_troubles(watcher, memory, http))
+        defect = self._report_from("metrics port")
+        http = HttpServer(port=options.metrics_port, routes=answers.routes, log=log, defect=defect)
+        defect = self._report_from("control socket")
+        control = ControlServer(options.run_dir, routes=answers.control_routes, log=log, defect=defect)
+        services = (gpus, held, standing, memory, watcher, http, control)
         starts = {service.THREAD: service.start for service in services}
         supervisor = Supervisor(
             self._events,
@@ -171,13 +177,15 @@ class Daemon:
         standing.start()
         watcher.start()
         http.start()
+        control.start()
         code = supervisor.run()
+        control.stop()
         gpus.stop()
         memory.flush(_FLUSH_S)
         log(Reason.STOPPED, f"nvdp {__version__}")
         return code
 
-    def _build_answers(self, offers: Offers) -> Answers:
+    def _build_answers(self, offers: Offers, *, find_troubles: Callable[[], Iterable[Trouble]]) -> Answers:
         answers = Answers(
             metrics=self._metrics,
             post=self._post,
@@ -191,8 +199,13 @@ class Daemon:
                 get_driver=lambda: answers.status.driver,
                 clock=time.monotonic,
             ),
+            find_troubles=find_troubles,
         )
         return answers
+
+    def _find_troubles(self, *services: Watcher | Memory | HttpServer) -> Iterator[Trouble]:
+        yield from self._troubles
+        yield from (service.trouble for service in services if service.trouble is not None)
 
     def _catch_signals(self, deadline: Deadline) -> None:
         def stop(number: int, _frame: FrameType | None) -> None:
@@ -261,11 +274,11 @@ class Daemon:
             path = str(options.config_file)
             text = f"{path} is a subPath mount: no edit of the ConfigMap reaches it; mount the directory"
             log(Reason.CONFIG_MOUNT_STATIC, text, config=path)
+            self._troubles = (Trouble(reason=Reason.CONFIG_MOUNT_STATIC.word, text=text),)
 
-    def _report_defect(self, error: Exception) -> None:
-        self._log(
-            Reason.SERVICE_RESTARTED, "a request to the metrics port failed", level=None, **describe_exception(error)
-        )
+    def _report_from(self, asked: str) -> Callable[[Exception], None]:
+        text = f"a request to the {asked} failed"
+        return lambda error: self._log(Reason.SERVICE_RESTARTED, text, level=None, **describe_exception(error))
 
 
 def _start(starts: Mapping[str, Callable[[], None]], thread: str) -> bool:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from nvdp.host.change import PathWatch
 from nvdp.log import Log
 from nvdp.model.reasons import Reason
+from nvdp.model.status import Trouble
 
 if TYPE_CHECKING:
     from watchdog.observers.inotify_c import InotifyEvent, WatchDescriptor
@@ -123,7 +124,8 @@ class Watcher:
     """Watches everything that it is given, on one thread of its own (``watch``) and one inotify instance.
 
     An exception out of a watch is reported through ``threading.excepthook`` and disturbs neither the thread nor the
-    other watches; ``start`` after it makes that watch pass on again what it sees.
+    other watches; ``start`` after it makes that watch pass on again what it sees. ``trouble`` is set while notification
+    is refused; any thread may read it.
     """
 
     THREAD: Final = "watch"
@@ -151,6 +153,7 @@ class Watcher:
         self._covered: dict[Path, tuple[int, int]] = {}
         self._refused: dict[Path, OSError] = {}
         self._retry_at = -math.inf
+        self.trouble: Trouble | None = None
 
     def start(self) -> None:
         """Start watching: the first look passes every fingerprint on. Does not block. Call it again after a crash."""
@@ -217,6 +220,8 @@ class Watcher:
             self._retry_at = time.monotonic() + self._retry_s
             if not was_refused:
                 self._report()
+        if not self._refused:
+            self.trouble = None
         return fresh
 
     def _cover_with(self, notification: Notification, wanted: Mapping[Path, tuple[int, int]]) -> bool:
@@ -244,11 +249,9 @@ class Watcher:
         limit = _LIMIT_OF_ERRNO.get(error.errno or 0)
         why = f"{error.strerror}; raise sysctl fs.inotify.{limit}" if limit else error.strerror
         directories = ", ".join(map(str, self._refused))
-        self._log(
-            Reason.WATCH_DEGRADED,
-            f"{directories}: no notification of changes ({why}); looking every {self._poll_s:g}s instead",
-            error=str(error),
-        )
+        text = f"{directories}: no notification of changes ({why}); looking every {self._poll_s:g}s instead"
+        self.trouble = Trouble(reason=Reason.WATCH_DEGRADED.word, text=text)
+        self._log(Reason.WATCH_DEGRADED, text, error=str(error))
 
     def _close(self) -> None:
         if self._notification is not None:

@@ -23,53 +23,67 @@ from nvdp.http.routes import TEXT, Response, Route
 
 MAX_ASKING = 32  # connections whose request is still coming
 MAX_ANSWERING = 32
+BACKLOG = 64
 _IDLE_S = 5.0  # between two bytes
 _REQUEST_LIMIT_BYTES = 16384
 
 
-def open_port(
-    port: int, routes: Mapping[str, Route], defect: Callable[[Exception], None], stopped: threading.Event
-) -> Listener:
-    """Both kinds of address, or IPv4 alone where the node has no IPv6."""
+def open_port(port: int) -> socket.socket:
+    """Listen on both kinds of address, or on IPv4 alone where the node has no IPv6. Raises OSError."""
     try:
-        return Listener(socket.AF_INET6, port, routes, defect, stopped)
+        return _open(socket.AF_INET6, port)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise
-        return Listener(socket.AF_INET, port, routes, defect, stopped)
+        return _open(socket.AF_INET, port)
 
 
-class Listener(socketserver.TCPServer):
-    """Accepts connections and gives each a thread.
+def _open(family: socket.AddressFamily, port: int) -> socket.socket:
+    """A listening socket on all addresses of the family."""
+    listening = socket.socket(family)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        listening.bind(("", port))
+        listening.listen(BACKLOG)
+    except OSError:
+        listening.close()
+        raise
+    return listening
+
+
+class Listener(socketserver.BaseServer):
+    """Accepts the connections of a listening socket, which it owns from now on, and gives each a thread.
 
     A newcomer always gets in: of those who do not come to the point, the oldest makes room. So nobody can keep the
-    kubelet's probes out by opening connections and staying silent.
+    kubelet's probes out by opening connections and staying silent. ``admits`` says whether a peer is heard at all.
     """
-
-    allow_reuse_address = True
-    request_queue_size = 64
 
     def __init__(
         self,
-        family: socket.AddressFamily,
-        port: int,
+        listening: socket.socket,
         routes: Mapping[str, Route],
         defect: Callable[[Exception], None],
         stopped: threading.Event,
+        *,
+        admits: Callable[[socket.socket], bool] | None = None,
     ) -> None:
         self.routes = routes
         self.defect = defect
+        self.socket = listening
         self._stopped = stopped
+        self._admits = admits
         self._lock = threading.Lock()
         self._asking: dict[socket.socket, None] = {}  # oldest first
         self._answering = 0
-        self.address_family = family
-        super().__init__(("", port), _Handler)
+        super().__init__(listening.getsockname(), _Handler)
 
-    def server_bind(self) -> None:
-        if self.address_family == socket.AF_INET6:
-            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        super().server_bind()
+    def fileno(self) -> int:
+        return self.socket.fileno()
+
+    def server_close(self) -> None:
+        self.socket.close()
 
     def close(self) -> None:
         """Wake the thread that waits for connections; it closes the port."""
@@ -83,6 +97,10 @@ class Listener(socketserver.TCPServer):
             self._stopped.wait(0.2)  # out of file descriptors: do not spin until there are some again
             raise
 
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        del client_address
+        return self._admits is None or self._admits(request)
+
     def process_request(self, request: Any, client_address: Any) -> None:
         with self._lock:
             oldest = next(iter(self._asking)) if len(self._asking) >= MAX_ASKING else None
@@ -93,6 +111,14 @@ class Listener(socketserver.TCPServer):
             with contextlib.suppress(OSError):  # gone by itself
                 oldest.shutdown(socket.SHUT_RDWR)  # its thread wakes and closes it
         threading.Thread(target=self._serve, args=(request, client_address), name="http-request", daemon=True).start()
+
+    def shutdown_request(self, request: Any) -> None:
+        with contextlib.suppress(OSError):  # gone by itself
+            request.shutdown(socket.SHUT_WR)
+        self.close_request(request)
+
+    def close_request(self, request: Any) -> None:
+        request.close()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """No thread was to be had for a connection; the standard library would print a traceback."""

@@ -1,4 +1,4 @@
-"""What a path of the port answers: the contract between the server and those who know the content."""
+"""What a path answers, at the port and at the control socket: between the servers and those who know the content."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 import msgspec
+
+STATUS_PATH = "/status"
+"""Of the control socket: the whole ``model.status.Status``, for the nvdp of the same version (``http.control``)."""
 
 JSON = "application/json; charset=utf-8"
 TEXT = "text/plain; charset=utf-8"

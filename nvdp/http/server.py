@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from nvdp.http.routes import Route
 from nvdp.log import Log
 from nvdp.model.reasons import Reason
+from nvdp.model.status import Trouble
 
 if TYPE_CHECKING:
     from nvdp.http.listener import Listener
@@ -20,6 +21,7 @@ class HttpServer:
 
     A port in use is a warning, and tried again every 10 s: probes fail meanwhile, the node's GPUs do not. Routes are
     called on threads of their own, several at once; ``defect`` hears of their exceptions, the caller gets 500.
+    ``trouble`` is set while the port cannot be had; any thread may read it.
     """
 
     THREAD: Final = "http"
@@ -41,6 +43,7 @@ class HttpServer:
         self._stopped = threading.Event()
         self._listening = threading.Event()
         self._server: Listener | None = None
+        self.trouble: Trouble | None = None
 
     def start(self) -> None:
         """Serve on a thread named ``http``; returns at once. Also starts it again after it died of a defect."""
@@ -58,15 +61,18 @@ class HttpServer:
         return self._listening.wait(timeout_s)
 
     def _run(self) -> None:
-        from nvdp.http.listener import open_port  # noqa: PLC0415 - 18 ms that the way to registration need not wait for
+        # 18 ms that the way to registration need not wait for.
+        from nvdp.http.listener import Listener, open_port  # noqa: PLC0415 - see above
 
         while not self._stopped.is_set():
             try:
-                self._server = open_port(self._port, self._routes, self._defect, self._stopped)
+                listening = open_port(self._port)
             except OSError as error:
                 self._report_taken(error)
                 self._stopped.wait(self._retry_s)
                 continue
+            self.trouble = None
+            self._server = Listener(listening, self._routes, self._defect, self._stopped)
             with self._server:
                 self._listening.set()
                 while not self._stopped.is_set():
@@ -74,9 +80,6 @@ class HttpServer:
 
     def _report_taken(self, error: OSError) -> None:
         cause = "is in use" if error.errno == errno.EADDRINUSE else f"cannot be opened ({error.strerror})"
-        self._log(
-            Reason.PORT_TAKEN,
-            f"port {self._port} {cause}: no /metrics, no probes; choose another with --metrics-port. "
-            f"Trying again every {self._retry_s:g}s",
-            port=self._port,
-        )
+        text = f"port {self._port} {cause}: no /metrics, no probes; choose another with --metrics-port"
+        self.trouble = Trouble(reason=Reason.PORT_TAKEN.word, text=text)
+        self._log(Reason.PORT_TAKEN, f"{text}. Trying again every {self._retry_s:g}s", port=self._port)

@@ -123,10 +123,14 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Trouble(msgspec.Struct, frozen=True, kw_only=True):
-    """What does not work as it should, while the rest goes on. ``reason`` is one word of the vocabulary."""
+    """What does not work as it should, while the rest goes on. ``reason`` is one word of the vocabulary.
+
+    ``remedy`` is what to do about it, where that depends on more than the reason.
+    """
 
     reason: str
     text: str
+    remedy: str = ""
     since: float | None = None
 
 

@@ -16,6 +16,7 @@ from nvdp.errors import HostError
 from nvdp.host.state import AppliedConfig, State
 from nvdp.log import Log
 from nvdp.model.reasons import Reason
+from nvdp.model.status import Trouble
 
 DEFAULT_RETRY_S = 60.0
 
@@ -23,7 +24,8 @@ DEFAULT_RETRY_S = 60.0
 class Memory:
     """The state as it was found, changed by the main thread and saved by our own.
 
-    ``save`` may raise HostError; it is then called again after ``retry_s``, or sooner with a newer state.
+    ``save`` may raise HostError; it is then called again after ``retry_s``, or sooner with a newer state. Meanwhile
+    there is a ``trouble``; any thread may read it.
     """
 
     THREAD: Final = "remember"
@@ -38,6 +40,7 @@ class Memory:
         self._saved = found
         self._failed: State | None = None
         self._retry_s = retry_s
+        self.trouble: Trouble | None = None
 
     @property
     def names(self) -> frozenset[str]:
@@ -91,8 +94,10 @@ class Memory:
         try:
             self._save(state)
         except HostError as error:
+            text = f"{error}; nvdp goes on, but a restart with a broken file would find no last good one"
+            self.trouble = Trouble(reason=Reason.STATE_DAMAGED.word, text=text)
             if self._failed is None:
-                text = f"{error}; nvdp goes on, but a restart with a broken file would find no last good one"
                 self._log(Reason.STATE_DAMAGED, text, error=str(error))
             return False
+        self.trouble = None
         return True

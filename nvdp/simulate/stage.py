@@ -73,6 +73,7 @@ class Stage:
             "kubelet-root": self.root,
             "simulated-node": node_file or self.node_file,
             "state-dir": self.root / "state",
+            "run-dir": self.root / "run",
             "metrics-port": self.port,
             "log-format": "text",
         }

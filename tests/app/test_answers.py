@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import queue
 
+import msgspec
 import pytest
 
 from nvdp.app.answers import Answers
 from nvdp.metrics.recording import Metrics
-from nvdp.model.status import Status
+from nvdp.model.status import Status, Trouble
 
 
 class Actor:
@@ -19,7 +20,7 @@ class Actor:
         return self._answers
 
 
-def build_answers(*, actors=(), problem=None, loop_turns=True):
+def build_answers(*, actors=(), problem=None, loop_turns=True, troubles=()):
     events = queue.SimpleQueue()
 
     def post(event):
@@ -33,6 +34,7 @@ def build_answers(*, actors=(), problem=None, loop_turns=True):
         count_events=events.qsize,
         get_actors=lambda: dict(actors),
         container_problem=lambda: problem,
+        find_troubles=lambda: troubles,
     )
 
 
@@ -64,3 +66,40 @@ def test_health_is_what_the_loop_the_sockets_and_the_container_say(actors, probl
 
     assert response.status == (503 if told else 200)
     assert [line.split(maxsplit=1)[1] for line in response.body.decode().splitlines() if "PROBLEM" in line] == told
+
+
+def ask_status(answers):
+    (route,) = answers.control_routes.values()
+    return msgspec.json.decode(route({}).body, type=Status)
+
+
+def test_the_status_is_that_of_the_last_turn_with_what_the_services_have_to_complain_of():
+    own, others = Trouble(reason="HoldersUnknown", text="unknown"), Trouble(reason="PortTaken", text="taken")
+    events, answers = build_answers(troubles=(others,))
+    answers.publish(Status(ready=True, troubles=(own,)))
+    assert ask_status(answers) == Status(ready=True, troubles=(own, others), queue_length=1)
+    assert events.qsize() == 1
+
+
+def test_a_loop_that_does_not_turn_comes_first_and_its_last_status_is_told_all_the_same():
+    _, answers = build_answers(loop_turns=False, troubles=(Trouble(reason="PortTaken", text="taken"),))
+    answers.publish(Status(ready=True))
+    status = ask_status(answers)
+    assert status.ready
+    assert [trouble.text.partition(":")[0] for trouble in status.troubles] == [
+        "the event loop has not answered within 2s",
+        "taken",
+    ]
+    assert "a new container" in status.troubles[0].remedy
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [(Status(reason="DriverMissing"), "DriverMissing"), (Status(ready=True, reason=""), "RegistrationFailed")],
+)
+def test_a_container_that_is_worn_out_says_that_only_a_new_one_helps(status, reason):
+    _, answers = build_answers(problem="this container may not open /dev/nvidiactl")
+    answers.publish(status)
+    (trouble,) = ask_status(answers).troubles
+    assert (trouble.reason, trouble.text) == (reason, "this container may not open /dev/nvidiactl")
+    assert "a new container" in trouble.remedy

@@ -66,6 +66,7 @@ class Node:
             "config-file": self.file,
             "kubelet-root": root / "k",
             "state-dir": root / "state",
+            "run-dir": root / "run",
             "metrics-port": (port := find_free_port()),
             "log-format": "json",
             **(

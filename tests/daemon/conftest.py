@@ -95,7 +95,7 @@ class Start:
             *("--config-file", config_file or self._config_map.file),
             *("--kubelet-root", self._kubelet.directory.parent),
             *("--simulated-node", self._machine.path),
-            *("--state-dir", self._root / "state"),
+            *("--state-dir", self._root / "state", "--run-dir", self._root / "run"),
             *("--log-format", "json"),
             *flags,
             **options,

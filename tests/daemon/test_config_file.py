@@ -168,7 +168,8 @@ def test_a_subpath_mount_is_recognised(kubelet, root, config_map, start):
 def test_without_a_file_flags_and_environment_are_the_configuration(kubelet, machine, root):
     daemon = Daemon(
         *("--kubelet-root", kubelet.directory.parent, "--simulated-node", machine.path),
-        *("--state-dir", root / "state", "--log-format", "json", "--device-id-strategy", "index"),
+        *("--state-dir", root / "state", "--run-dir", root / "run", "--log-format", "json"),
+        *("--device-id-strategy", "index"),
         environment={"DEVICE_LIST_STRATEGY": "volume-mounts", "CONFIG_FILE": ""},
     )
     try:
@@ -191,6 +192,7 @@ def test_the_file_is_found_through_the_environment_too(kubelet, machine, root):
             "NVDP_KUBELET_ROOT": str(kubelet.directory.parent),
             "NVDP_SIMULATED_NODE": str(machine.path),
             "NVDP_STATE_DIR": str(root / "state"),
+            "NVDP_RUN_DIR": str(root / "run"),
         }
     )
     try:

@@ -157,7 +157,7 @@ def test_a_request_for_which_there_is_no_thread_is_told_and_survived(kubelet, st
 def test_the_log_can_be_read_by_people(kubelet, machine, root):
     daemon = Daemon(
         *("--kubelet-root", kubelet.directory.parent, "--simulated-node", machine.path),
-        *("--state-dir", root / "state", "--log-format", "text"),
+        *("--state-dir", root / "state", "--run-dir", root / "run", "--log-format", "text"),
     )
     try:
         kubelet.wait_until(lambda: healthy(kubelet), LIMIT_S)

@@ -31,7 +31,7 @@ def daemon(kubelet, root, driver, config_map):
     config_map.publish(build_config(health={"callTimeout": "1s"}))
     started = Daemon(
         *("--config-file", config_map.file, "--kubelet-root", kubelet.directory.parent, "--state-dir", root / "state"),
-        *("--log-format", "json"),
+        *("--run-dir", root / "run", "--log-format", "json"),
         environment={"CONTAINER_DRIVER_ROOT": str(driver.root), "DRIVER_ROOT_CTR_PATH": str(driver.root)},
     )
     yield started

@@ -51,7 +51,7 @@ class Daemon:
     def start(self) -> None:
         self.kubelet.start()
         command = [sys.executable, "-m", "nvdp", "run", "--kubelet-root", self.root, "--state-dir", self.root / "state"]
-        command += ["--config-file", self.config, "--simulated-node", NODE]
+        command += ["--config-file", self.config, "--simulated-node", NODE, "--run-dir", self.root / "run"]
         command += ["--metrics-port", str(self.port), "--log-level", "debug"]
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("NVDP_", "CONFIG_"))}
         with self.log.open("w") as log:
