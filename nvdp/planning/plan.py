@@ -22,6 +22,7 @@ from nvdp.planning.assignment import Assignment, Form, Withheld, order_gpus
 from nvdp.planning.facts import build_facts
 from nvdp.planning.fitting import fit, withhold_excess
 from nvdp.planning.ledger import Given, find_known, find_leaving, number_of_id, order_of_id, our_holdings, uuid_of_id
+from nvdp.planning.locality import find_numa_aware
 from nvdp.planning.numbering import choose_numbers
 from nvdp.planning.withdrawal import Verdict, Waiting, is_unseen, may_change, may_leave
 
@@ -120,7 +121,7 @@ class _Drafting:
         self._cordoned = allotment.cordoned
         self._holders = holders
         self._numa_nodes = {gpu.uuid: gpu.numa_node for gpu in gpus}
-        self._numa_aware = _find_numa_aware(inputs, gpus, allotment.assignments)
+        self._numa_aware = find_numa_aware(inputs.config, gpus, allotment.assignments, inputs.ailments)
         self._waiting = Waiting(
             held=inputs.held,
             holders=holders,
@@ -288,15 +289,3 @@ class _Drafting:
             self._ask_since = verdict.ask_since
         if verdict.at is not None and (self._check_at is None or verdict.at < self._check_at):
             self._check_at = verdict.at
-
-
-def _find_numa_aware(inputs: Inputs, gpus: Sequence[Gpu], assignments: Mapping[str, Assignment]) -> dict[str, bool]:
-    """By resource, whether every GPU that is fit for use has a NUMA node."""
-    aware: dict[str, bool] = {}
-    for gpu in gpus:
-        assignment = assignments.get(gpu.uuid)
-        if assignment is not None and gpu.uuid not in inputs.ailments:
-            resource = assignment.form.resource
-            known = inputs.config.allocation.numa_hints and gpu.numa_node is not None
-            aware[resource] = aware.get(resource, True) and known
-    return aware

@@ -251,6 +251,19 @@ def test_the_clock_may_begin_at_zero():
     assert build_plan(inputs(parse(), given=given, held=answer(at=-9.0), now=-1.0)).check_at == 0.0
 
 
+def test_pieces_that_must_be_of_different_gpus_are_of_no_numa_node_for_the_kubelet_would_count_pieces():
+    gpus = [gpu(number, numa_node=number % 2) for number in range(3)]
+
+    def plan(*, one: str):
+        entry = f"{{name: gpu, rename: gpu.shared, devices: [{uuid(0)}, {uuid(1)}], replicas: 2}}"
+        limits = f"requireDistinctGPUs: true, failRequestsGreaterThanOne: {one}"
+        return build_plan(inputs(parse(f"sharing: {{timeSlicing: {{{limits}, resources: [{entry}]}}}}"), *gpus))
+
+    assert nodes_of(plan(one="false"), SHARED) == [None] * 4
+    assert nodes_of(plan(one="false")) == [0]
+    assert nodes_of(plan(one="true"), SHARED) == [0, 0, 1, 1]
+
+
 @pytest.mark.invariant(4)
 def test_what_pods_hold_under_a_name_of_the_file_counts_though_nobody_remembers_it():
     config = parse("""\
