@@ -2,6 +2,7 @@
  *
  *   cards 0 1 2        the cards it counts, in the order of their index; the UUID of card 2 is GPU-00000002-...
  *   driver 570.1.1     what it says of the driver
+ *   name CARD PRODUCT  the product of one card
  *   hang CALL [CARD]   the call never returns
  *   abort CALL [CARD]  the call crashes the process
  *   fail CALL CODE [CARD]
@@ -28,12 +29,13 @@ struct rule { char kind[8]; char call[64]; int code; int card; };
 static struct card cards[MAX_CARDS];
 static struct rule rules[MAX_RULES];
 static int listed[MAX_CARDS], count, rule_count, sticky, talk, started;
-static char driver[64];
+static char driver[64], products[MAX_CARDS][64];
 
 static void read_conf(void)
 {
     Dl_info self;
-    char path[4096], line[256];
+    char path[4096], line[256], product[64];
+    int named;
     if (sticky)
         return;
     dladdr((void *)read_conf, &self);
@@ -44,12 +46,16 @@ static void read_conf(void)
         return;
     count = rule_count = talk = 0;
     strcpy(driver, "570.1.1");
+    for (int card = 0; card < MAX_CARDS; card++)
+        strcpy(products[card], "NVIDIA Fake");
     while (fgets(line, sizeof line, file)) {
         struct rule *rule = &rules[rule_count];
         if (!strncmp(line, "cards", 5)) {
             for (char *word = strtok(line + 5, " \n"); word && count < MAX_CARDS; word = strtok(NULL, " \n"))
                 listed[count++] = atoi(word);
         } else if (sscanf(line, "driver %63s", driver) == 1) {
+        } else if (sscanf(line, "name %d %63[^\n]", &named, product) == 2) {
+            strcpy(products[named], product);
         } else if (!strncmp(line, "sticky", 6)) {
             sticky = 1;
         } else if (!strncmp(line, "talk", 4)) {
@@ -168,7 +174,7 @@ int nvmlDeviceGetName(struct card *card, char *answer, unsigned length)
 {
     int code = enter_card("nvmlDeviceGetName", card);
     if (!code)
-        snprintf(answer, length, "NVIDIA Fake");
+        snprintf(answer, length, "%s", products[card->id]);
     return code;
 }
 
