@@ -11,16 +11,15 @@ from typing import Any, Final
 import click
 
 from nvdp.commands.flags import collect_flags, take_process_flags
+from nvdp.commands.verdict import Checked, build_checked, find_exit_code, print_checked, print_doubts
 from nvdp.config.document import SIZE_LIMIT_BYTES
 from nvdp.config.load import parse_config
+from nvdp.config.nvidia import find_differences
 from nvdp.config.options import parse_options
-from nvdp.config.schema import Config
-from nvdp.config.unbuilt import Unbuilt, find_unbuilt, find_unbuilt_options
+from nvdp.config.unbuilt import find_unbuilt, find_unbuilt_options
 from nvdp.errors import ConfigError, HostError
 
-VALID: Final = 0
-UNREADABLE: Final = 1
-INVALID: Final = 2
+SHOWN: Final = 0
 
 
 @click.group()
@@ -30,13 +29,29 @@ def config() -> None:
 
 @config.command()
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
-def check(files: tuple[str, ...]) -> int:
+@click.option(
+    "--target",
+    type=click.Choice(["nvidia"]),
+    help="say as well what means something else to NVIDIA's plugin, before going back to it",
+)
+@click.option("--json", "as_json", is_flag=True, help="one JSON object instead of lines")
+def check(*, files: tuple[str, ...], target: str | None, as_json: bool) -> int:
     """Say whether each FILE is valid, and what is wrong.
 
     A FILE named - is the standard input. Exit code 0 if all are valid, 2 if one is not, 1 if one could not be read.
+
+    With --target nvidia, each difference is a line with "dangerous:" or "note:" in it, in the order of the file, and
+    the verdict is the last line about a FILE. Exit code 3 if something is dangerous: pods would get devices otherwise
+    than the file says, or none at all.
     """
-    verdicts = [_check_file(file) for file in files]
-    return INVALID if INVALID in verdicts else max(verdicts)
+    found = []
+    for file in files:
+        found.append(_check_file(file, target=target))
+        if not as_json:
+            print_checked(found[-1])
+    if as_json:
+        click.echo(json.dumps({"files": [build_checked(one) for one in found]}, ensure_ascii=False, indent=2))
+    return find_exit_code(found)
 
 
 @config.command()
@@ -47,14 +62,14 @@ def show(*, as_json: bool, **parameters: Any) -> int:
     options, overrides = parse_options(collect_flags(parameters), os.environ)
     text = _load_text(str(options.config_file)) if options.config_file else b""
     shown = parse_config(text, name=str(options.config_file or "flags and environment"), overrides=overrides)
-    _print_doubts(shown, (*find_unbuilt(shown), *find_unbuilt_options(options)))
+    print_doubts(shown.name, shown.warnings, (*find_unbuilt(shown), *find_unbuilt_options(options)))
     from nvdp.config.spelling import build_shown, render_shown  # noqa: PLC0415 - only this command writes values
 
     if as_json:
         click.echo(json.dumps(build_shown(shown, options), ensure_ascii=False, indent=2))
     else:
         click.echo(render_shown(shown, options), nl=False)
-    return VALID
+    return SHOWN
 
 
 @config.command()
@@ -63,22 +78,20 @@ def schema() -> int:
     from nvdp.config.jsonschema import build_json_schema  # noqa: PLC0415 - only this command needs it
 
     click.echo(json.dumps(build_json_schema(), ensure_ascii=False, indent=2))
-    return VALID
+    return SHOWN
 
 
-def _check_file(file: str) -> int:
+def _check_file(file: str, *, target: str | None) -> Checked:
     name = "stdin" if file == "-" else file
     try:
-        checked = parse_config(_load_text(file), name=name)
+        text = _load_text(file)
+        checked = parse_config(text, name=name)
     except HostError as error:
-        click.echo(str(error), err=True)
-        return UNREADABLE
+        return Checked(name=name, unreadable=str(error))
     except ConfigError as error:
-        click.echo(str(error), err=True)
-        return INVALID
-    _print_doubts(checked, find_unbuilt(checked))
-    click.echo(f"{name}: valid")
-    return VALID
+        return Checked(name=name, errors=error.problems)
+    differences = find_differences(checked, text) if target else None
+    return Checked(name=name, warnings=checked.warnings, unbuilt=find_unbuilt(checked), differences=differences)
 
 
 def _load_text(file: str) -> bytes:
@@ -90,11 +103,3 @@ def _load_text(file: str) -> bytes:
             return stream.read(SIZE_LIMIT_BYTES + 1)
     except (OSError, ValueError) as error:
         raise HostError(f"{file}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
-
-
-def _print_doubts(checked: Config, unbuilt: tuple[Unbuilt, ...]) -> None:
-    for warning in checked.warnings:
-        click.echo(warning.render_warning(), err=True)
-    for key in unbuilt:
-        where = f"{checked.name}:{key.line}: " if key.line else ""
-        click.echo(f"{where}warning: {key.sentence}", err=True)

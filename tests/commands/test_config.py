@@ -43,14 +43,14 @@ def test_an_invalid_file_gives_all_its_errors_on_stderr(file, capsys):
 
 
 def test_warnings_are_shown_and_do_not_make_a_file_invalid(file, capsys):
-    path = file("flags: {gdsEnabled: yes}\ndevices: {exclude: [0]}\nhealth: {profile: catalog}\n")
+    path = file('flags: {gdsEnabled: yes}\ndevices: {exclude: ["0:0"]}\nhealth: {profile: catalog}\n')
     assert main(["config", "check", path]) == 0
     out, err = capsys.readouterr()
     assert out == f"{path}: valid\n"
     assert err.splitlines() == [
         f"{path}:1:21: warning: flags.gdsEnabled: yes is read as true; write true",
         (
-            f"{path}:2: warning: devices.exclude: not built yet (these devices would be left to others); "
+            f"{path}:2: warning: devices.exclude: not built yet (these MIG devices would be left to others); "
             "what it concerns is withheld"
         ),
         (
@@ -69,6 +69,115 @@ def test_the_exit_code_of_several_files_is_that_of_the_worst(file, tmp_path: Pat
     assert main(["config", "check", *(paths[name] for name in files)]) == code
     out, err = capsys.readouterr()
     assert all(name in out + err for name in files)
+
+
+DANGEROUS = "sharing:\n  timeSlicing:\n    resources:\n    - {name: gpu, replicas: 1}\n"
+NOTE = "flags:\n  gfd: {sleepInterval: 5}\nallocation: {numaHints: false}\n"
+
+
+def test_what_is_dangerous_to_go_back_with_is_a_line_each_then_the_verdict(file, capsys):
+    path = file(NOTE + DANGEROUS)
+    assert main(["config", "check", "--target", "nvidia", path]) == 3
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == [
+        f"{path}:2:24: note: flags.gfd.sleepInterval: NVIDIA's plugin reads a bare number as nanoseconds; write 5s",
+        f"{path}:3:25: note: allocation.numaHints: NVIDIA's plugin ignores it and tells the kubelet NUMA nodes",
+        (
+            f"{path}:7:29: dangerous: sharing.timeSlicing.resources[0].replicas: NVIDIA's plugin does not start: "
+            "2 replicas are the least; leave the entry out"
+        ),
+        f"{path}: valid; going back to NVIDIA's plugin is dangerous (1 dangerous, 2 notes)",
+    ]
+    assert [line for line in lines if "dangerous: " in line] == lines[2:3]
+    assert [line for line in lines if "note: " in line] == lines[:2]
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict"),
+    [
+        (GOOD, "valid, and means the same to NVIDIA's plugin"),
+        (NOTE, "valid; going back to NVIDIA's plugin is not dangerous (0 dangerous, 2 notes)"),
+        (
+            "flags: {failOnInitError: true}\n",
+            "valid; going back to NVIDIA's plugin is not dangerous (0 dangerous, 1 note)",
+        ),
+    ],
+    ids=["same", "notes", "note"],
+)
+def test_a_file_without_danger_passes_whatever_else_there_is_to_note(file, capsys, text, verdict):
+    path = file(text)
+    assert main(["config", "check", "--target=nvidia", path]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == f"{path}: {verdict}"
+
+
+def test_warnings_are_shown_on_stderr_beside_the_differences(file, capsys):
+    path = file("flags: {gdsEnabled: yes}\ndevices: {exclude: [0]}\n")
+    assert main(["config", "check", "--target", "nvidia", path]) == 3
+    out, err = capsys.readouterr()
+    assert f"{path}:1:21: warning: flags.gdsEnabled: yes is read as true; write true" in err.splitlines()
+    assert ": warning: " not in out
+
+
+@pytest.mark.parametrize(
+    ("files", "code"),
+    [
+        (["note", "dangerous"], 3),
+        (["dangerous", "good"], 3),
+        (["dangerous", "bad"], 2),
+        (["missing", "dangerous"], 1),
+        (["missing", "bad", "dangerous"], 2),
+    ],
+)
+def test_a_file_that_could_not_be_judged_is_worse_than_a_dangerous_one(file, tmp_path: Path, capsys, files, code):
+    paths = {
+        "good": file(GOOD, "good"),
+        "note": file(NOTE, "note"),
+        "dangerous": file(DANGEROUS, "dangerous"),
+        "bad": file(BAD, "bad"),
+        "missing": str(tmp_path / "missing"),
+    }
+    assert main(["config", "check", "--target", "nvidia", *(paths[name] for name in files)]) == code
+    out, err = capsys.readouterr()
+    assert all(paths[name] in out + err for name in files)
+
+
+def test_what_is_dangerous_elsewhere_is_valid_where_nobody_asks(file, capsys):
+    path = file(DANGEROUS)
+    assert main(["config", "check", path]) == 0
+    assert capsys.readouterr().out == f"{path}: valid\n"
+
+
+def test_a_target_that_nobody_knows_is_wrong_usage(file, capsys):
+    assert main(["config", "check", "--target", "amd", file(GOOD)]) == 2
+    assert "nvidia" in capsys.readouterr().err
+
+
+def test_check_as_json_says_of_each_file_what_the_lines_say(file, tmp_path: Path, capsys):
+    paths = [file(NOTE + DANGEROUS, "1"), file(BAD, "2"), str(tmp_path / "3"), file("flags: {gdsEnabled: yes}\n", "4")]
+    assert main(["config", "check", "--json", "--target", "nvidia", *paths]) == 2
+    out, err = capsys.readouterr()
+    assert err == ""
+    dangerous, bad, missing, good = json.loads(out)["files"]
+    assert [it["file"] for it in (dangerous, bad, missing, good)] == paths
+    assert [it["verdict"] for it in (dangerous, bad, missing, good)] == ["dangerous", "invalid", "unreadable", "valid"]
+    assert [(it["effect"], it["line"], it["column"]) for it in dangerous["differences"]] == [
+        ("note", 2, 24),
+        ("note", 3, 25),
+        ("dangerous", 7, 29),
+    ]
+    assert dangerous["differences"][2]["path"] == "sharing.timeSlicing.resources[0].replicas"
+    assert dangerous["differences"][2]["message"].startswith("NVIDIA's plugin does not start: ")
+    assert [it["path"] for it in bad["errors"]] == ["version", "flags.other"]
+    assert "cannot be read" in missing["errors"][0]["message"]
+    assert [it["path"] for it in good["warnings"]] == ["flags.gdsEnabled"]
+    assert (good["differences"], good["notBuilt"], "differences" in bad) == ([], [], False)
+
+
+def test_check_as_json_without_a_target_has_no_differences_and_names_what_is_not_built(file, capsys):
+    assert main(["config", "check", "--json", file("\nhealth: {profile: catalog}\n")]) == 0
+    (checked,) = json.loads(capsys.readouterr().out)["files"]
+    assert [(it["path"], it["line"]) for it in checked["notBuilt"]] == [("health.profile", 2)]
+    assert "differences" not in checked
 
 
 @pytest.mark.parametrize("kind", ["directory", "missing", "nul"])
