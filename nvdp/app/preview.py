@@ -129,7 +129,8 @@ def _scan_this_node(config: Config, options: ProcessOptions) -> GpusScanned:
     try:
         return scan_once(options, driver_root=config.flags.plugin.container_driver_root)
     except NvmlError as error:
-        text = f"{error}. Without a driver: nvdp plan --node FILE, with what nvdp devices --export printed on the node"
+        remedy = "nvdp plan --node FILE with what nvdp devices --export prints on a node, or --node dgx-h100"
+        text = f"{error}. Without a driver: {remedy}"
         raise NvmlError(text, kind=error.kind, call=error.call) from error
 
 

@@ -138,7 +138,7 @@ def _name_form(form: Form | None, *, whole: bool) -> str:
 
 
 def _describe_how(change: DeviceChange) -> str:
-    pods = _name_pods(change.holders)
+    pods = _some(change.holders, _MAX_NAMED)
     match change.how:
         case How.WAITS:
             return f"waits: held by {pods} ({_MODE_CHANGE}: when-free)"
@@ -157,9 +157,10 @@ def _build_comparison(comparison: Comparison) -> str:
     ]
     lines = list(_align([_COMPARED, *rows], right=set(range(1, len(_COMPARED)))))
     lines += [f"{one} vanishes: pods that ask for it stay Pending" for one in comparison.vanishing]
-    lines += _align(
-        [(one.holder, one.resource, one.device_id, f"keeps running; its ID is {one.text}") for one in comparison.held]
-    )
+    held: dict[tuple[str, str, str], list[str]] = {}
+    for one in comparison.held:
+        held.setdefault((one.holder, one.resource, one.text), []).append(one.device_id)
+    lines += _align([(pod, name, _some(ids, 1), f"keeps running; {text}") for (pod, name, text), ids in held.items()])
     lines += _conclude(comparison)
     return _build_section("COMPARED WITH WHAT IS ADVERTISED NOW", lines)
 
@@ -178,9 +179,9 @@ def _conclude(comparison: Comparison) -> Iterator[str]:
         )
 
 
-def _name_pods(pods: Sequence[str]) -> str:
-    rest = len(pods) - _MAX_NAMED
-    return ", ".join(pods[:_MAX_NAMED]) + (f" and {rest} more" if rest > 0 else "") or "nobody any more"
+def _some(names: Sequence[str], most: int) -> str:
+    rest = len(names) - most
+    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def _build_section(title: str, lines: Sequence[str]) -> str:

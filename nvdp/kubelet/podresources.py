@@ -106,10 +106,7 @@ class PodResourcesClient:
                 self._channel.close()
                 self._channel = None
             if identity is None:
-                raise KubeletError(
-                    f"{self._socket}: no such socket; the kubelet is not running, or its pod-resources directory is "
-                    "not mounted (--pod-resources-socket)"
-                )
+                raise KubeletError(f"{self._socket}: {self._describe_missing()}")
             if self._channel is None:
                 self._channel = grpc.insecure_channel(build_address(self._socket), options=_OPTIONS)
                 self._connected_to = identity
@@ -120,6 +117,18 @@ class PodResourcesClient:
             if self._channel is not None:
                 self._channel.close()
                 self._channel = None
+
+    def _describe_missing(self) -> str:
+        try:
+            self._socket.stat()
+        except PermissionError:
+            return "only root may look; run as uid 0"
+        except OSError:
+            pass  # not there
+        return (
+            "no such socket; the kubelet is not running, or its pod-resources directory is not mounted "
+            "(--pod-resources-socket)"
+        )
 
     def _find_identity(self) -> _Identity | None:
         try:

@@ -105,7 +105,7 @@ def _find_fate(preview: Preview, resource: str, device_id: str) -> tuple[Fate, s
     listed = preview.plan.lists.get(resource)
     device = listed.by_id.get(device_id) if listed is not None else None
     if device is None or device.cause is Cause.WITHDRAWING:
-        return Fate.GOES, "listed, Unhealthy, until the pod ends"
+        return Fate.GOES, "listed as Unhealthy until the pod ends"
     if device.cause is None:
         return None
-    return Fate.UNHEALTHY, f"listed, Unhealthy: {device.cause.value}: {device.text}"
+    return Fate.UNHEALTHY, f"listed as Unhealthy: {device.cause.value}, {device.text}"

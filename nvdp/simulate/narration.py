@@ -105,7 +105,7 @@ def build_next(program: str) -> Sequence[str]:
     """The commands to try after the tour; each of them exists."""
     commands = (
         (f"{program} simulate --serve", "a node to play with: edit its config, watch what happens"),
-        (f"{program} config check FILE", "is a configuration valid? what is wrong, and where"),
+        (f"{program} plan --config my.yaml", "what a config would do, before you apply it"),
         ("kubectl apply -k manifests/base", 'on a cluster; README, "On a cluster"'),
     )
     width = max(len(command) for command, _ in commands) + 3

@@ -192,6 +192,17 @@ def test_a_missing_socket_names_its_path_and_what_to_look_at(path, client):
         client.list(1)
 
 
+def test_who_may_not_look_is_told_so(short_dir):
+    class Forbidden(type(short_dir)):
+        def stat(self, **_):
+            raise PermissionError
+
+    asking = PodResourcesClient(Forbidden(short_dir / "kubelet.sock"))
+    with pytest.raises(KubeletError, match=rf"^{short_dir}/kubelet.sock: only root may look; run as uid 0$"):
+        asking.list(1)
+    asking.close()
+
+
 def test_a_dead_kubelet_is_noticed_at_once_and_a_new_one_found_at_once(path, client):
     first = Lister(path, pods("one"))
     assert client.list(5) == (holding("one"),)
