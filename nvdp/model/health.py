@@ -8,11 +8,24 @@ from nvdp.model.reasons import Cause
 
 
 class Ailment(msgspec.Struct, frozen=True, kw_only=True):
-    """A GPU without an ailment is Healthy. ``since`` is wall-clock seconds; ``text`` is a sentence for people."""
+    """A GPU without an ailment is Healthy. ``since`` is wall-clock seconds; ``text`` is a sentence for people.
+
+    ``xid`` is the driver's number of the fault, where there is one. ``action`` is the driver's word for what it asks
+    for (``Vitals.recovery_action``, or ``Unsupported``); empty where it was not asked since.
+    """
 
     cause: Cause
     text: str
     since: float
+    xid: int | None = None
+    action: str = ""
+
+
+class InstanceRef(msgspec.Struct, frozen=True, kw_only=True, order=True):
+    """A MIG instance as NVML's events name it. ``compute`` is None where all of the GPU instance is meant."""
+
+    gpu: int
+    compute: int | None = None
 
 
 class NvLink(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -62,6 +62,12 @@ class Reason(enum.Enum):
 class Cause(enum.Enum):
     """Why a device is listed Unhealthy. Part of the same vocabulary: the label ``reason`` of a device's metrics."""
 
+    XID = "XID"
+    ECC = "ECC"
+    ROW_REMAP_FAILURE = "RowRemapFailure"
+    RETIRED_PAGES_PENDING = "RetiredPagesPending"
+    RECOVERY_ACTION = "RecoveryAction"
+    FABRIC_DEGRADED = "FabricDegraded"
     LOST = "Lost"
     CALL_FAILED = "CallFailed"
     CALL_TIMEOUT = "CallTimeout"
