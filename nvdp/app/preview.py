@@ -92,7 +92,7 @@ def foresee_live(config: Config, options: ProcessOptions, *, compares: bool) -> 
     assert scanned.inventory is not None
     notes: list[str] = []
     state = _read_state(options, notes)
-    status = _ask_daemon(options, notes)
+    status = _ask_daemon(options, [] if compares else notes)
     unanswered: list[str] = []
     view = _ask_kubelet(options, unanswered, wants_advertised=compares or status is None)
     if compares and view.advertised is None:

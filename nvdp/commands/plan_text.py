@@ -38,12 +38,8 @@ def build_text(outlook: Outlook) -> str:
         _build_head(outlook),
         _build_rows(preview),
         _build_section("LEFT OUT", _build_left_out(preview, shorten)),
-        *(
-            [_build_changes(outlook.changes, outlook.told_by, shorten)]
-            if outlook.changes is not None and outlook.comparison is None
-            else []
-        ),
-        *([_build_comparison(outlook.comparison)] if outlook.comparison is not None else []),
+        "" if outlook.changes is None else _build_changes(outlook.changes, outlook.told_by, shorten),
+        "" if outlook.comparison is None else _build_comparison(outlook.comparison),
         "\n".join(
             [
                 *(f"warning: {text}" for text in preview.warnings),

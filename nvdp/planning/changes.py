@@ -138,7 +138,7 @@ def _change(
     dropped = _find_dropped(preview, after, held)
     if dropped:
         yield DeviceChange(gpu_uuid=uuid, before=after, after=after, how=How.LINGERS, holders=_name(dropped))
-    elif before != after and running is not None and running.forms and not _is_untold(uuid, before, preview, running):
+    elif before != after and running is not None and running.forms and not _is_untold(uuid, preview, running):
         yield DeviceChange(gpu_uuid=uuid, before=before, after=after, how=How.AT_ONCE)
 
 
@@ -151,10 +151,10 @@ def _find_dropped(preview: Preview, form: Form | None, held: Mapping[Form, Mappi
     return {device_id: pod for device_id, pod in held.get(form, {}).items() if device_id in going}
 
 
-def _is_untold(uuid: str, before: Form | None, preview: Preview, running: Running) -> bool:
+def _is_untold(uuid: str, preview: Preview, running: Running) -> bool:
     """Whether it may be listed now as it will be, Unhealthy, which the kubelet does not tell."""
     takes_none = uuid in preview.node.ailments or uuid in preview.plan.cordoned
-    return running.is_partial and before is None and takes_none
+    return running.is_partial and takes_none and uuid not in running.forms
 
 
 def _count(preview: Preview, running: Running) -> tuple[CountChange, ...]:
@@ -170,12 +170,12 @@ def _count(preview: Preview, running: Running) -> tuple[CountChange, ...]:
 
 
 def _count_told(uuid: str, assignment: Assignment, preview: Preview, running: Running) -> int:
-    """Its devices, as far as who tells of what runs now would tell of them."""
+    """Its devices, as far as who tells of what runs now would tell of them, should nothing change."""
+    if _is_untold(uuid, preview, running):
+        return 0
     takes_none = uuid in preview.node.ailments or uuid in preview.plan.cordoned
-    if not (running.is_partial and takes_none):
-        return assignment.replicas
     form, count = running.forms.get(uuid, (None, 0))
-    return count if form == assignment.form else 0
+    return count if running.is_partial and takes_none and form == assignment.form else assignment.replicas
 
 
 def _hold_by_gpu(preview: Preview) -> dict[str, dict[Form, dict[str, str]]]:

@@ -13,7 +13,7 @@ import msgspec
 from nvdp.model.listing import ListedDevice
 from nvdp.model.reasons import Cause
 from nvdp.planning.changes import IdsByResource, find_ours
-from nvdp.planning.ledger import order_of_id
+from nvdp.planning.ledger import order_of_id, uuid_of_id
 from nvdp.planning.preview import Preview
 
 
@@ -66,7 +66,8 @@ def compare(preview: Preview, advertised: IdsByResource) -> Comparison:
     """``advertised`` are the IDs of Healthy devices by resource, as the kubelet has them; GPUs' alone count."""
     healthy = find_ours(advertised, preview)
     names = sorted(healthy.keys() | preview.holders.keys() | preview.plan.planned.keys())
-    resources = tuple(_compare(name, preview, healthy.get(name, frozenset())) for name in names)
+    told = {uuid_of_id(one) for ids in (*healthy.values(), *preview.holders.values()) for one in ids}
+    resources = tuple(_compare(name, preview, healthy.get(name, frozenset()), told) for name in names)
     held = [
         HeldId(resource=resource, device_id=device_id, holder=holding.holder, fate=fate[0], text=fate[1])
         for resource, holdings in sorted(preview.holders.items())
@@ -77,12 +78,13 @@ def compare(preview: Preview, advertised: IdsByResource) -> Comparison:
     return Comparison(resources=resources, held=tuple(held), vanishing=vanishing)
 
 
-def _compare(resource: str, preview: Preview, healthy: frozenset[str]) -> ResourceComparison:
+def _compare(resource: str, preview: Preview, healthy: frozenset[str], told: set[str]) -> ResourceComparison:
+    """``told`` are the GPUs of which the kubelet knows anything."""
     now = healthy.union(preview.holders.get(resource, ()))
     wanted = _find_wanted(preview, resource)
     refused = {device_id for device_id, device in wanted.items() if not device.healthy}
-    # What ails or is cordoned, and not in use, may be listed today as well, Unhealthy: the kubelet does not tell.
-    untold = {device_id for device_id in refused - now if wanted[device_id].cause is not Cause.HELD}
+    # What ails or is cordoned, and not in use, may be listed now as well, Unhealthy: the kubelet does not tell.
+    untold = {device_id for device_id in refused if uuid_of_id(device_id) not in told}
     return ResourceComparison(
         resource=resource,
         now=len(now),

@@ -176,7 +176,16 @@ def build_preview(config: Config, node: Node) -> Preview:
         rows=_build_rows(config, plan, gpus, pins),
         left_out=left_out,
         warnings=tuple(find_warnings(config, node.inventory, pins, plan)),
-        notes=tuple(find_notes(config, node.inventory, pins, plan, unpinned=_resolve_pins(config, node, before={}))),
+        notes=tuple(
+            find_notes(
+                config,
+                node.inventory,
+                pins,
+                plan,
+                unpinned=_resolve_pins(config, node, before={}),
+                ailing=node.ailments.keys(),
+            )
+        ),
         holders=our_holdings(node.held, names=node.names),
     )
 

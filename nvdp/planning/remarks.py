@@ -5,7 +5,7 @@ A warning is what is probably not meant, or not possible here; a note is what is
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from nvdp.config.schema import Config
 from nvdp.config.unbuilt import Outcome, find_unbuilt
@@ -30,9 +30,19 @@ def find_warnings(config: Config, inventory: Inventory, pins: Mapping[str, str],
 
 
 def find_notes(
-    config: Config, inventory: Inventory, pins: Mapping[str, str], plan: Plan, *, unpinned: Mapping[str, str]
+    config: Config,
+    inventory: Inventory,
+    pins: Mapping[str, str],
+    plan: Plan,
+    *,
+    unpinned: Mapping[str, str],
+    ailing: Collection[str],
 ) -> Iterator[str]:
-    """``unpinned`` is what references by index would mean if they were applied here for the first time."""
+    """``unpinned`` is what references by index would mean if they were applied here for the first time.
+
+    ``ailing`` are the GPUs, by UUID, that are out of order now.
+    """
+    yield from _find_empty(plan, ailing)
     yield from _find_different_replicas(plan)
     yield from _find_idle_entries(config, plan)
     yield from _find_moved_indices(config, inventory, pins, unpinned)
@@ -62,6 +72,15 @@ def _find_near_misses(config: Config, gpus: Sequence[Gpu]) -> Iterator[str]:
             yield f'{text}; patterns match the whole name, try "{wider}"'
         elif any(Pattern(wider.text.lower()).matches(product.lower()) for product in products):
             yield f"{text}; case counts"
+
+
+def _find_empty(plan: Plan, ailing: Collection[str]) -> Iterator[str]:
+    """Resources whose devices could none of them be Healthy, whatever pods end."""
+    unusable = {*ailing, *plan.cordoned}
+    usable = {one.form.resource for uuid, one in plan.assignments.items() if uuid not in unusable}
+    for resource in plan.planned:
+        if resource not in usable:
+            yield f"{resource}: all of its GPUs are cordoned or ailing; pods that ask for it stay Pending"
 
 
 def _find_different_replicas(plan: Plan) -> Iterator[str]:

@@ -130,6 +130,12 @@ def test_an_index_that_another_card_has_by_now_is_pointed_out():
     assert remarks(text, gpu(0), gpu(1), pins=pins)[1] == []
 
 
+def test_a_resource_that_is_left_without_a_usable_card_is_pointed_out():
+    note = "nvidia.com/gpu: all of its GPUs are cordoned or ailing; pods that ask for it stay Pending"
+    assert remarks("devices: {cordon: [0]}", gpu(0), gpu(1), ailments={uuid(1): ailment()}) == ([], [note])
+    assert remarks("devices: {cordon: [0]}", gpu(0), gpu(1)) == ([], [])
+
+
 def test_health_is_no_matter_for_a_warning():
     preview = build_preview(sliced(2), Node(inventory=inventory(gpu(0)), ailments={uuid(0): ailment()}))
     assert preview.warnings == ()
