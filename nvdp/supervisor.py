@@ -63,6 +63,7 @@ class Supervisor:
         self._with = collaborators
         self._clock = clock
         self._scan: GpusScanned | None = None
+        self._ailing: Mapping[str, Ailment] = {}  # of our GPUs, as far as it was told
         self._held = held
         self._podresources_up = False
         self._asked_at = float("-inf")
@@ -146,16 +147,18 @@ class Supervisor:
 
     def _take_scan(self, event: GpusScanned) -> None:
         before, self._scan = self._scan, event
-        ailing = before.ailments if before is not None else {}
         if event.inventory is None:
-            self._count_health(ailing, event, excluded=frozenset())
             return
         excluded = self._with.adoption.find_excluded(event.inventory, event.ailments)
-        self._count_health(ailing, event, excluded=excluded)
+        was = {uuid: ailment for uuid, ailment in self._ailing.items() if uuid not in excluded}
+        self._ailing = {uuid: ailment for uuid, ailment in event.ailments.items() if uuid not in excluded}
+        for uuid in was.keys() ^ self._ailing.keys():
+            self._picture.note_health(uuid, event.wall)
+            self._with.observer.device_health_changed(uuid, "unhealthy" if uuid in self._ailing else "healthy")
         self._announce(
             announce_health(
-                {uuid: ailment for uuid, ailment in ailing.items() if uuid not in excluded},
-                {uuid: ailment for uuid, ailment in event.ailments.items() if uuid not in excluded},
+                was,
+                self._ailing,
                 gpus={gpu.uuid: gpu for gpu in event.inventory.gpus},
                 plan=self._plan,
                 holders=self._held.holdings,
@@ -167,11 +170,6 @@ class Supervisor:
             self._with.adoption.follow(event.inventory, event.ailments)
         elif before.ailments != event.ailments:
             self._mark("health", event.at)
-
-    def _count_health(self, before: Mapping[str, Ailment], event: GpusScanned, *, excluded: frozenset[str]) -> None:
-        for uuid in (before.keys() ^ event.ailments.keys()) - excluded:
-            self._picture.note_health(uuid, event.wall)
-            self._with.observer.device_health_changed(uuid, "unhealthy" if uuid in event.ailments else "healthy")
 
     def _take_held(self, event: HeldRead) -> None:
         if self._held.source is None:

@@ -445,6 +445,30 @@ def test_a_gpu_that_ails_turns_unhealthy_and_back_and_is_told_and_counted():
     ]
 
 
+def test_how_an_excluded_gpu_fares_is_told_and_counted_from_when_it_is_ours_until_it_is_not():
+    without_b = parse("devices: {exclude: [1]}")
+    node = started(without_b)
+    lost = {B: ailment(Cause.LOST, "off the bus", since=node.clock.now)}
+    node.scan(*TWO, ailments=lost)
+    node.run(1.0)
+    assert node.record.texts(Reason.DEVICE_UNHEALTHY) == []
+
+    node.read(parse())
+    node.run(1.0)
+    node.scan(*TWO, ailments=lost)
+    node.run(1.0)
+    assert len(node.record.texts(Reason.DEVICE_UNHEALTHY)) == 1
+    node.read(without_b)
+    node.run(1.0)
+    node.scan(*TWO, ailments=lost)
+    node.run(1.0)
+    node.scan(*TWO)
+    node.run(1.0)
+    assert len(node.record.texts(Reason.DEVICE_UNHEALTHY)) == 1
+    assert node.record.texts(Reason.DEVICE_RECOVERED) == []
+    assert [one for one in node.record.counted if one[0] == "health"] == [("health", B, "unhealthy")]
+
+
 @pytest.mark.requirement(12)
 def test_a_scan_that_finds_nothing_new_sends_nothing():
     node = started()

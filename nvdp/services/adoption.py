@@ -24,6 +24,8 @@ from nvdp.planning.judging import find_unfit
 from nvdp.planning.pins import pin_indices
 from nvdp.services.events import ConfigRead
 
+_READING_S = 5.0  # from an edit to its having been read, generously
+
 
 class Memory(Protocol):
     """What outlives the process (services/remembering.py). ``pins`` are UUIDs behind references by index and counts."""
@@ -71,6 +73,7 @@ class Adoption:
         self._wall = wall
         self._clock = clock
         self._choose_delay_s = choose_delay_s
+        self._hurried_at = float("-inf")
         self._due_at = 0.0
         self._due_wall = 0.0
         self._candidate: Config | None = None
@@ -126,8 +129,9 @@ class Adoption:
         return self._due_at if self._candidate is not None and self._due_at > self._clock() else None
 
     def hurry(self) -> None:
-        """Let nothing wait any longer."""
-        self._due_at = min(self._due_at, self._clock())
+        """Let nothing wait any longer, nor what is only being read."""
+        self._hurried_at = self._clock()
+        self._due_at = min(self._due_at, self._hurried_at)
 
     def find_excluded(self, inventory: Inventory, ailments: Mapping[str, Ailment]) -> frozenset[str]:
         """The GPUs that are none of ours, also before a configuration is in force."""
@@ -150,7 +154,8 @@ class Adoption:
                 self._log(Reason.CONFIG_APPLIED, f"{event.source} {event.config.hash}  valid again, nothing changed")
             return
         self._candidate, self._text = event.config, event.text
-        delay_s = self._choose_delay_s() if self.config is not None else 0.0
+        is_hurried = self._clock() - self._hurried_at < _READING_S
+        delay_s = 0.0 if self.config is None or is_hurried else self._choose_delay_s()
         self._due_at, self._due_wall = event.at + delay_s, self._wall() + delay_s
 
     def judge(self, inventory: Inventory, ailments: Mapping[str, Ailment]) -> Config | None:

@@ -391,3 +391,14 @@ def test_who_asks_for_everything_now_waits_for_nothing():
     scene.read(SECOND)
     scene.adoption.hurry()
     assert scene.judge() is SECOND
+
+
+def test_an_edit_that_is_still_being_read_when_somebody_asks_does_not_wait_either_and_later_ones_do():
+    scene = Scene(delay_s=30.0)
+    scene.adopt(FIRST)
+    scene.adoption.hurry()
+    scene.now += 1.0
+    assert scene.adopt(SECOND) is SECOND
+    scene.now += 10.0
+    scene.read(FIRST)
+    assert scene.judge() is None
