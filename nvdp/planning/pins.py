@@ -93,11 +93,11 @@ def list_devices(entry: Entry) -> tuple[Reference, ...]:
 
 
 def list_limited(entry: Entry) -> tuple[Reference, ...]:
-    """The references that an MPS entry has memory limits of their own for, in the order of its limits."""
+    """The references that an MPS entry has memory limits for; an index means the same card as in its list."""
     if not isinstance(entry.setting, MpsResource):
         return ()
     path, refs = f"{entry.path}.defaultPerDevicePinnedMemoryLimit", entry.setting.default_per_device_pinned_memory_limit
-    return tuple(Reference(f"{path}.{show_key(str(ref))}", ref, f"{entry.identity}.limits") for ref in refs)
+    return tuple(Reference(f"{path}.{show_key(str(ref))}", ref, entry.identity) for ref in refs)
 
 
 def list_references(config: Config) -> Iterator[Reference]:

@@ -185,6 +185,16 @@ def test_an_entry_with_another_name_means_the_card_that_has_the_index_now():
     assert concerned(config, renumbered, pin(config, renumbered, before=pins)) == [2]
 
 
+def test_an_index_means_the_same_card_throughout_an_entry():
+    text = "sharing: {mps: {resources: [{name: gpu, devices: [1], rename: m, replicas: 2%s}]}}"
+    pins = pin(parse(text % ""), [gpu(0), gpu(1), gpu(2)])
+    limited = parse(text % ", defaultPerDevicePinnedMemoryLimit: {1: 1Gi, 0: 2Gi}")
+    renumbered = [gpu(1, index=0), gpu(2, index=1)]
+    again = pin(limited, renumbered, before=pins)
+    assert concerned(limited, renumbered, again) == [1]
+    assert pins.items() < again.items()
+
+
 # An index that no card has yet
 
 

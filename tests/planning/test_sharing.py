@@ -101,6 +101,25 @@ def test_a_listed_card_of_another_resource_is_left_alone_and_told():
     )
 
 
+@pytest.mark.invariant(10)
+def test_a_card_of_a_count_stays_though_another_resource_s_entry_lists_it():
+    text = share(f"name: a100; devices: [{uuid(3)}]; rename: a", "name: h100; devices: 1; rename: h", names=NAMES)
+    pins = pinned(text, [TWO_MODELS[0], TWO_MODELS[3]])
+    assert given_to(text, TWO_MODELS, pins) == {1: [3]}
+
+
+def test_a_listed_card_without_a_name_is_withheld_and_no_more_is_said():
+    allotment = allotted(share("name: a100; devices: [0]; rename: a", names=NAMES), gpu(0, product=None))
+    assert shown(allotment) == {0: "-NameUnknown"}
+    assert allotment.unmatched == ()
+
+
+def test_a_mig_device_is_no_card_of_another_resource():
+    allotment = allotted(share('name: mig-1g.10gb; devices: ["0:0"]; rename: m'), gpu(0), gpu(1))
+    assert shown(allotment) == {0: "-NotBuilt m/2", 1: "gpu"}
+    assert allotment.unmatched == ()
+
+
 def test_one_card_spelled_in_two_ways_stays_with_the_first_entry_and_the_later_one_is_withheld():
     text = share(f"devices: [{uuid(1)}, 0]", 'devices: [2, "0000:11:00.0", 0000:10:00.1]; rename: t').replace(
         "0000:10:00.1", '"0000:10:00.0"'
@@ -127,6 +146,11 @@ def test_mig_devices_of_one_card_may_be_in_several_entries():
 def test_a_card_and_its_mig_device_in_two_entries_are_one_card_in_two_ways():
     text = share('devices: ["1:0"]', "devices: [1, 2]; rename: t")
     assert shown(allotted(text, *FOUR)) == {0: "gpu", 1: "-NotBuilt s/2", 2: "-EntryInvalid t/2", 3: "gpu"}
+
+
+@pytest.mark.parametrize("devices", ["4", "3", "all", "[0]"])
+def test_of_an_entry_that_has_what_it_asks_for_nothing_is_told(devices):
+    assert allotted(share(f"devices: {devices}"), *FOUR).unmatched == ()
 
 
 @pytest.mark.parametrize(("count", "here", "gpus"), [(5, 4, FOUR), (1, 0, [])])
