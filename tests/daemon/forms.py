@@ -76,7 +76,7 @@ def build_file(cards: Mapping[int, tuple[str, str]], *, sliced: Iterable[str], *
     }
     sharing = {"timeSlicing": {"resources": slices}, "mps": {"resources": mps}}
     return build_config(
-        devices=listed,
+        devices={"removeAfter": "1s", **listed},
         resources={"gpus": [{"pattern": f"Card {family}", "name": f"nvidia.com/{family}"} for family in FAMILIES]},
         sharing={block: entries for block, entries in sharing.items() if entries["resources"]},
         allocation=allocation,

@@ -210,20 +210,22 @@ def test_where_the_file_says_so_the_new_form_comes_at_once_and_still_no_held_id_
 
 
 class History:
-    """Edits, pods and restarts in an order that ``dice`` chooses."""
+    """Edits, pods, restarts and losses in an order that ``dice`` chooses."""
 
-    def __init__(self, kubelet, config_map, start, dice) -> None:
-        self._kubelet, self._config_map, self._start, self._dice = kubelet, config_map, start, dice
+    def __init__(self, kubelet, machine, config_map, start) -> None:
+        self._kubelet, self._machine, self._config_map, self._start = kubelet, machine, config_map, start
         self.holds: list[Hold] = []
         self.forms = dict.fromkeys(CARDS, "whole")
         self._steps = (
             *(self.edit, self.edit, self.admit, self.admit, self.admit, self.delete, self.delete, self.wait),
-            *(self.restart_kubelet, self.restart_daemon),
+            *(self.restart_kubelet, self.restart_daemon, self.lose_cards, self.remove_cards, self.heal),
         )
 
-    def live(self, steps: int) -> None:
+    def live(self, steps: int, dice: random.Random) -> None:
+        self._dice = dice
         for _ in range(steps):
             self._dice.choice(self._steps)()
+            threading.Event().wait(self._dice.choice([0.0, 0.1, 0.5]))
             self._kubelet.assert_alive()
 
     def edit(self) -> None:
@@ -254,8 +256,24 @@ class History:
         for hold in ending:
             self._kubelet.delete(hold.pod)
 
+    def lose_cards(self) -> None:
+        self.heal()
+        self._machine.change(lost=[gpu_uuid(card) for card in self._choose_cards()])
+
+    def remove_cards(self) -> None:
+        gone = self._choose_cards()
+        self._machine.change(lost=[])
+        self._machine.renumber(*self._dice.sample([card for card in CARDS if card not in gone], len(CARDS) - len(gone)))
+
+    def heal(self) -> None:
+        self._machine.change(lost=[])
+        self._machine.renumber(*CARDS)
+
+    def _choose_cards(self) -> list[int]:
+        return self._dice.sample(sorted(CARDS), len(CARDS) // 4)
+
     def wait(self) -> None:
-        threading.Event().wait(self._dice.choice([0.1, 0.5, 7.0 if FULL else 1.5]))
+        threading.Event().wait(self._dice.choice([1.0, 7.0 if FULL else 2.0]))
 
     def restart_kubelet(self) -> None:
         restart_kubelet(self._kubelet)
@@ -266,6 +284,7 @@ class History:
         self._start()
 
     def end(self) -> None:
+        self.heal()
         self._end([hold for hold in self.holds if hold.until == float("inf")])
         wait_equal(self._kubelet, find_offers, build_offers(self.forms), timeout_s=60)
 
@@ -276,12 +295,11 @@ class History:
 @pytest.mark.invariant(4)
 @pytest.mark.parametrize("seed", range(6 if FULL else 1))
 @pytest.mark.parametrize("version", ["1.36", "1.37"] if FULL else ["1.36"])
-def test_no_history_of_edits_pods_and_restarts_promises_a_card_twice(kubelet, start, config_map, seed):
-    history = History(kubelet, config_map, start, random.Random(seed))
-    history.edit()
-    start()
+def test_no_history_of_edits_pods_losses_and_restarts_promises_a_card_twice(kubelet, machine, start, config_map, seed):
+    history = History(kubelet, machine, config_map, start)
+    start(write(history.forms, sliced=[]))
     wait_equal(kubelet, find_offers, build_offers(history.forms))
-    history.live(300 if FULL else 25)
+    history.live(300 if FULL else 25, random.Random(seed))
     history.end()
 
     assert len(history.holds) > 20
