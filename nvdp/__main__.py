@@ -33,6 +33,7 @@ COMMANDS: Final = {
     "config": _Command("nvdp.commands.config:config", "Check a configuration file, or show the one in force."),
     "devices": _Command("nvdp.commands.devices:devices", "List the GPUs of this node."),
     "plan": _Command("nvdp.commands.plan:plan", "Show what a configuration would change, before it is applied."),
+    "status": _Command("nvdp.commands.status:status", "Show what the daemon of this node does, and what is wrong."),
     "simulate": _Command("nvdp.commands.simulate:simulate", "See everything happen on a simulated node."),
 }
 _DAEMON: Final = "run"

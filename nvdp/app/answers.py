@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _SOCKET_LIMIT_S = 2.0
 _STATUS_LOOP_LIMIT_S = 2.0  # a person waits, not a probe
+_HOLDERS_LIMIT_S = 0.5  # it takes the kubelet some milliseconds; one that is down is not waited for
 _NEW_CONTAINER = "only a new container helps: /healthz fails, and the kubelet makes one; sooner if you delete the pod"
 _REVISION = "NVDP_REVISION"  # set by the image: the commit it was built from
 
@@ -35,7 +36,8 @@ class Probed(Protocol):
 class Answers:
     """The routes of port and socket. ``status`` is replaced by the main thread; all else runs on request threads.
 
-    ``find_troubles`` asks the services, which are not the supervisor's, what does not work of them.
+    ``refresh_holders`` waits, at most that long, for a new answer about who holds what. ``find_troubles`` asks the
+    services, which are not the supervisor's, what does not work of them.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class Answers:
         count_events: Callable[[], int],
         get_actors: Callable[[], Mapping[str, Probed]],
         container_problem: Callable[[], str | None],
+        refresh_holders: Callable[[float], object],
         find_troubles: Callable[[], Iterable[Trouble]],
     ) -> None:
         self.status = Status()
@@ -54,6 +57,7 @@ class Answers:
         self._count_events = count_events
         self._get_actors = get_actors
         self._container_problem = container_problem
+        self._refresh_holders = refresh_holders
         self._find_troubles = find_troubles
         self._exposition: Exposition | None = None
         self._lock = threading.Lock()
@@ -96,6 +100,7 @@ class Answers:
 
     def _answer_status(self, _query: Query) -> Response:
         """The status of this moment: the loop has turned once more, or that it has not is the first of its troubles."""
+        self._refresh_holders(_HOLDERS_LIMIT_S)
         turned, worn = self._loop_answers(_STATUS_LOOP_LIMIT_S), self._find_container_problem()
         status = self._build_status()
         troubles = [*status.troubles, *self._find_troubles()]

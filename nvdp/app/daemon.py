@@ -11,11 +11,11 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from nvdp import __version__
 from nvdp.app.answers import Answers
@@ -55,6 +55,7 @@ from nvdp.services.remembering import Memory
 
 if TYPE_CHECKING:
     from nvdp.services.configuration import ConfigurationFile
+    from nvdp.services.held import HeldService
     from nvdp.services.offers import Offers
     from nvdp.services.resource import ResourceActor
 
@@ -62,6 +63,7 @@ _DEV, _HOST_DEV = Path("/dev"), Path("/host-dev")
 _HELD_WAIT_S = 1.0
 _FLUSH_S = 1.0
 _CHECKPOINT = "kubelet_internal_checkpoint"
+_Troubled: TypeAlias = tuple[Watcher, Memory, HttpServer]
 
 
 def run(options: ProcessOptions, overrides: Overrides) -> None:
@@ -149,7 +151,7 @@ class Daemon:
         standing = StandingService(self._post, pod_resources=PodResourcesClient(options.pod_resources_socket))
         configuration = ConfigurationFile(options.config_file, self._overrides, self._post)
         watcher = Watcher(self._build_watches(configuration), log=log)
-        answers = self._build_answers(offers, find_troubles=lambda: self._find_troubles(watcher, memory, http))
+        answers = self._build_answers(offers, held, lambda: (watcher, memory, http))
         defect = self._report_from("metrics port")
         http = HttpServer(port=options.metrics_port, routes=answers.routes, log=log, defect=defect)
         defect = self._report_from("control socket")
@@ -185,7 +187,7 @@ class Daemon:
         log(Reason.STOPPED, f"nvdp {__version__}")
         return code
 
-    def _build_answers(self, offers: Offers, *, find_troubles: Callable[[], Iterable[Trouble]]) -> Answers:
+    def _build_answers(self, offers: Offers, held: HeldService, services: Callable[[], _Troubled]) -> Answers:
         answers = Answers(
             metrics=self._metrics,
             post=self._post,
@@ -199,11 +201,12 @@ class Daemon:
                 get_driver=lambda: answers.status.driver,
                 clock=time.monotonic,
             ),
-            find_troubles=find_troubles,
+            refresh_holders=held.refresh,
+            find_troubles=lambda: self._find_troubles(services()),
         )
         return answers
 
-    def _find_troubles(self, *services: Watcher | Memory | HttpServer) -> Iterator[Trouble]:
+    def _find_troubles(self, services: _Troubled) -> Iterator[Trouble]:
         yield from self._troubles
         yield from (service.trouble for service in services if service.trouble is not None)
 

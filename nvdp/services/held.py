@@ -49,8 +49,8 @@ class HeldService:
     kubelet's registration socket (``kubelet_answers`` is false) no pod can get or lose a device: the last answer
     stands. Only IDs in our own format are kept.
 
-    One thread; methods may be called from any and do not block, ``first_answer`` apart. An exception that nobody
-    expects ends the thread; ``start`` may then be called again.
+    One thread; methods may be called from any and do not block, but for those that have a time limit. An exception
+    that nobody expects ends the thread; ``start`` may then be called again.
     """
 
     THREAD: Final = "held"
@@ -100,6 +100,14 @@ class HeldService:
         with self._changed:
             self._asked_at = time.monotonic()
             self._changed.notify_all()
+
+    def refresh(self, timeout_s: float) -> bool:
+        """Ask, and wait at most ``timeout_s`` for the answer: whether it has come, and is posted."""
+        at = time.monotonic()
+        self.ask()
+        with self._changed:
+            self._changed.wait_for(lambda: self._held.requested_at >= at or self._stopping, timeout_s)
+            return self._held.requested_at >= at
 
     def set_waiting(self, waiting: bool) -> None:  # noqa: FBT001 - a setter's one value
         """While true an answer is asked for every second."""
@@ -173,10 +181,10 @@ class HeldService:
             if self._stopping or read == self._told:
                 return
             self._held, self._told = held, read
+            self._post(read)
             self._changed.notify_all()
         if held.source is Source.POD_RESOURCES:
             self._tell_new_holders(frozenset(held.holdings))
-        self._post(read)
 
     def _tell_new_holders(self, now: frozenset[Holding]) -> None:
         """One line for each container that got something of a resource since the last answer, where it has a name."""

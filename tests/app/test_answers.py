@@ -20,7 +20,8 @@ class Actor:
         return self._answers
 
 
-def build_answers(*, actors=(), problem=None, loop_turns=True, troubles=()):
+def build_answers(*, actors=(), problem=None, loop_turns=True, troubles=(), refreshed=None):
+    refreshed = [] if refreshed is None else refreshed
     events = queue.SimpleQueue()
 
     def post(event):
@@ -34,6 +35,7 @@ def build_answers(*, actors=(), problem=None, loop_turns=True, troubles=()):
         count_events=events.qsize,
         get_actors=lambda: dict(actors),
         container_problem=lambda: problem,
+        refresh_holders=refreshed.append,
         find_troubles=lambda: troubles,
     )
 
@@ -75,10 +77,12 @@ def ask_status(answers):
 
 def test_the_status_is_that_of_the_last_turn_with_what_the_services_have_to_complain_of():
     own, others = Trouble(reason="HoldersUnknown", text="unknown"), Trouble(reason="PortTaken", text="taken")
-    events, answers = build_answers(troubles=(others,))
+    refreshed = []
+    events, answers = build_answers(troubles=(others,), refreshed=refreshed)
     answers.publish(Status(ready=True, troubles=(own,)))
     assert ask_status(answers) == Status(ready=True, troubles=(own, others), queue_length=1)
     assert events.qsize() == 1
+    assert refreshed == [0.5]
 
 
 def test_a_loop_that_does_not_turn_comes_first_and_its_last_status_is_told_all_the_same():

@@ -100,5 +100,5 @@ def is_shell(block: Block) -> bool:
 
 
 def is_output(block: Block) -> bool:
-    """A log, JSON, or a table that begins with the version and the time, or with the node."""
-    return block.language == "" and re.match(r"\d{4}-|\{|nvdp \d|node \S+ ", block.text) is not None
+    """A log, JSON, a table that begins with the version and the time or with the node, or a verdict."""
+    return block.language == "" and re.match(r"\d{4}-|\{|nvdp \d|node \S+ |ready", block.text) is not None

@@ -176,7 +176,7 @@ def test_every_volume_is_mounted_and_every_mount_has_its_volume(pod: dict, conta
     assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
     hosts = {volume["name"]: volume["hostPath"]["path"] for volume in pod["volumes"] if "hostPath" in volume}
     mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
-    same = {"device-plugins", "pod-resources", "state", "dev"} & set(hosts)
+    same = {"device-plugins", "pod-resources", "state", "run", "dev"} & set(hosts)
     assert {name: mounts[name] for name in same} == {name: hosts[name] for name in same}
 
 
@@ -199,7 +199,8 @@ def test_ports_and_mounts_are_where_the_code_looks_by_default(container: dict):
     options, defaults = parse_options({}, environment(container))[0], ProcessOptions()
     assert [port["containerPort"] for port in container["ports"]] == [options.metrics_port] == [defaults.metrics_port]
     mounts = {mount["mountPath"] for mount in container["volumeMounts"]}
-    for path in (options.kubelet_socket.parent, options.pod_resources_socket.parent, options.state_dir):
+    directories = (options.kubelet_socket.parent, options.pod_resources_socket.parent, options.state_dir)
+    for path in (*directories, options.run_dir):
         assert str(path) in mounts
     assert (options.kubelet_socket, options.state_dir) == (defaults.kubelet_socket, defaults.state_dir)
 

@@ -341,3 +341,14 @@ def test_after_a_defect_it_can_be_started_again(service, kubelet, posted):
     assert posted.wait(lambda held: held.source is Source.POD_RESOURCES)
     service.start()
     assert sum(thread.name == "held" for thread in threading.enumerate()) == 1
+
+
+def test_who_asks_for_a_new_answer_gets_it_posted_or_is_told_in_time_that_there_is_none(service, kubelet, posted):
+    service.start()
+    assert service.first_answer()
+    kubelet.pods = (holding(3),)
+    assert service.refresh(5.0)
+    assert posted.answers[-1].holdings == (holding(3),)
+    kubelet.free.clear()
+    assert not service.refresh(0.05)
+    kubelet.free.set()

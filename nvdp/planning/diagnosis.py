@@ -1,0 +1,263 @@
+"""What is wrong, why, and what to do: the findings with which ``nvdp status`` begins, out of the daemon's state.
+
+Pure, and for the side that asks: the daemon does not judge itself.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import enum
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from nvdp.model.reasons import Cause, Reason
+from nvdp.model.status import EXCLUDED, DeviceStatus, DriverState, Status, Trouble, Wait
+from nvdp.planning import remedies
+
+_MAX_NAMED: Final = 5  # GPUs or pods in one sentence
+_PLACE: Final = re.compile(r"(?P<file>.+?):(?P<line>\d+):\d+: ")
+_TOLD_ELSEWHERE: Final = frozenset({Cause.DRIVER_LOST, Cause.CORDONED, Cause.HELD, Cause.WITHDRAWING})
+_DRIVER: Final = {
+    DriverState.MISSING: Reason.DRIVER_MISSING,
+    DriverState.MISMATCH: Reason.DRIVER_MISMATCH,
+    DriverState.LOST: Reason.DRIVER_LOST,
+}
+
+
+class Gravity(enum.IntEnum):
+    """The gravest first. NOTE is as the file wants it, or takes care of itself."""
+
+    NOT_READY = 1
+    DEGRADED = 2
+    NOTE = 3
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """``reason`` is one word of the vocabulary, ``cause`` what is wrong with what, ``remedy`` what to do about it."""
+
+    reason: str
+    gravity: Gravity
+    cause: str
+    remedy: str
+
+
+def diagnose(status: Status) -> tuple[Finding, ...]:
+    """Everything worth telling, the gravest first. A status that is not ready has at least one finding."""
+    found = [finding for rule in _RULES for finding in rule(status)]
+    if not status.ready and all(finding.gravity is not Gravity.NOT_READY for finding in found):
+        found.append(_explain_start(status))
+    return tuple(sorted(found, key=lambda finding: finding.gravity))
+
+
+def describe_moment(wall: float) -> str:
+    """UTC, RFC 3339, in seconds."""
+    return dt.datetime.fromtimestamp(wall, dt.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def join_some(names: Sequence[str]) -> str:
+    """The first few names, and how many more there are."""
+    rest = len(names) - _MAX_NAMED
+    return ", ".join(names[:_MAX_NAMED]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _find_driver(status: Status) -> Iterator[Finding]:
+    driver = status.driver
+    if driver.state not in _DRIVER:
+        return
+    is_wanted = not status.ready or status.devices  # else a node without GPUs, and the file allows for it
+    yield Finding(
+        reason=_DRIVER[driver.state].word,
+        gravity=_judge(status, Gravity.DEGRADED if is_wanted else Gravity.NOTE),
+        cause=driver.text,
+        remedy=remedies.DRIVER_ERRORS.get(driver.error) or remedies.DRIVER[driver.state],
+    )
+
+
+def _find_config(status: Status) -> Iterator[Finding]:
+    config = status.config
+    in_force = f"{config.hash} stays in force" if config.hash else "nothing is in force"
+    gravity = Gravity.DEGRADED if config.hash else Gravity.NOT_READY
+    if config.refused is not None and config.missing:
+        cause, remedy = (
+            f"{config.refused} ({in_force})",
+            "create it (is it a key of the ConfigMap?), or see --config-file",
+        )
+        yield Finding(reason=Reason.CONFIG_MISSING.word, gravity=gravity, cause=cause, remedy=remedy)
+    elif config.refused is not None:
+        place = _PLACE.match(config.refused)
+        count = f"the first of {config.problems} errors; " if config.problems > 1 else ""
+        where = f"line {place['line']} of {place['file']}" if place else "the file"
+        check = f"; nvdp config check {place['file']} shows all" if place and config.problems > 1 else ""
+        yield Finding(
+            reason=Reason.CONFIG_REFUSED.word,
+            gravity=gravity,
+            cause=f"{config.refused} ({count}{in_force})",
+            remedy=f"correct {where}{check}. It is applied by itself",
+        )
+    if config.pending and config.pending_until is not None:
+        cause = f"the edit {config.pending} waits until {describe_moment(config.pending_until)} (--apply-jitter)"
+        remedy = "wait, or send SIGHUP to nvdp to have it now: kill -HUP 1 in its container"
+        yield Finding(reason=Reason.CONFIG_APPLIED.word, gravity=Gravity.NOTE, cause=cause, remedy=remedy)
+
+
+def _find_registration(status: Status) -> Iterator[Finding]:
+    waiting: dict[str, list[str]] = {}
+    for resource in status.resources:
+        if not resource.registered and resource.planned:
+            waiting.setdefault(resource.missing or "not registered yet", []).append(resource.name)
+    for missing, names in waiting.items():
+        remedy = next((text for part, text in remedies.REGISTRATION if part in missing), remedies.REGISTRATION_ELSE)
+        cause = f"{join_some(names)} not registered: {missing}"
+        yield Finding(reason=Reason.REGISTRATION_FAILED.word, gravity=_judge(status), cause=cause, remedy=remedy)
+
+
+def _find_troubles(status: Status) -> Iterator[Finding]:
+    for trouble in status.troubles:
+        since = f" (since {describe_moment(trouble.since)})" if trouble.since is not None else ""
+        yield Finding(
+            reason=trouble.reason,
+            gravity=Gravity.NOT_READY if _is_why(status, trouble) else Gravity.DEGRADED,
+            cause=f"{trouble.text}{since}",
+            remedy=trouble.remedy or remedies.TROUBLE.get(trouble.reason, f"see {trouble.reason} in the log"),
+        )
+
+
+def _find_ailing(status: Status) -> Iterator[Finding]:
+    users = _find_users(status)
+    groups: dict[tuple[Cause, str], list[DeviceStatus]] = {}
+    for device in status.devices:
+        if device.cause is not None and device.cause not in _TOLD_ELSEWHERE and device.withheld != EXCLUDED:
+            groups.setdefault((device.cause, device.text), []).append(device)
+    for (cause, text), devices in groups.items():
+        pods = sorted({pod for device in devices for pod in users.get(device.uuid, ())})
+        used = f"; used by {join_some(pods)}" if pods else ""
+        yield Finding(
+            reason=Reason.DEVICE_UNHEALTHY.word,
+            gravity=Gravity.DEGRADED,
+            cause=f"{_name(devices)}: {cause.value}: {text}; no new pods there{used}",
+            remedy=remedies.DEVICE.get(cause, remedies.DEVICE_ELSE).format(index=devices[0].index),
+        )
+
+
+def _find_unreadable(status: Status) -> Iterator[Finding]:
+    for gpu in status.unreadable:
+        place = f" ({gpu.pci})" if gpu.pci else ""
+        yield Finding(
+            reason=Reason.DEVICE_UNHEALTHY.word,
+            gravity=Gravity.DEGRADED,
+            cause=f"GPU {gpu.index}{place} has no UUID, and cannot be on offer without: {gpu.fault.text}",
+            remedy=remedies.DEVICE_ELSE.format(index=gpu.index),
+        )
+
+
+def _find_withheld(status: Status) -> Iterator[Finding]:
+    by_uuid = {device.uuid: device for device in status.devices}
+    groups: dict[tuple[str, str, str], list[DeviceStatus]] = {}
+    for one in status.withheld:
+        if one.reason != EXCLUDED and one.gpu_uuid in by_uuid:
+            groups.setdefault((one.reason, one.path, one.text), []).append(by_uuid[one.gpu_uuid])
+    for (reason, path, text), devices in groups.items():
+        yield Finding(
+            reason=Reason.ENTRY_WITHHELD.word,
+            gravity=Gravity.DEGRADED,
+            cause=f"{path}: {text}; not on offer: {_name(devices)}",
+            remedy=remedies.WITHHELD.get(reason, remedies.WITHHELD_ELSE).format(path=path, file=status.config.source),
+        )
+
+
+def _find_waits(status: Status) -> Iterator[Finding]:
+    by_uuid = {device.uuid: device for device in status.devices}
+    groups: dict[tuple[str, str], list[Wait]] = {}
+    for wait in status.waits:
+        if wait.holders:  # the rest is a matter of seconds
+            groups.setdefault((wait.before, wait.after), []).append(wait)
+    for (before, after), waits in groups.items():
+        pods = list(dict.fromkeys(pod for wait in waits for pod in wait.holders))
+        devices = [by_uuid[wait.gpu_uuid] for wait in waits if wait.gpu_uuid in by_uuid]
+        what = f"{before} → {after}" if after else f"{sum(wait.devices for wait in waits)} of {before} leave, and"
+        verb = "waits" if after else "wait"
+        since = describe_moment(min(wait.since for wait in waits))
+        yield Finding(
+            reason=Reason.MODE_CHANGE_WAITING.word if after else Cause.WITHDRAWING.value,
+            gravity=Gravity.NOTE,
+            cause=f"{_name(devices) or waits[0].gpu_uuid}: {what} {verb} for {join_some(pods)} since {since}",
+            remedy=f"it comes by itself once they have ended{_hasten(pods)}",
+        )
+
+
+def _find_unmatched(status: Status) -> Iterator[Finding]:
+    for sentence in status.unmatched:
+        yield Finding(
+            reason=Reason.CONFIG_REFERENCE_UNMATCHED.word,
+            gravity=Gravity.NOTE,
+            cause=sentence,
+            remedy=f"compare with nvdp devices; correct it in {status.config.source}, unless other nodes share that",
+        )
+
+
+def _find_cordoned(status: Status) -> Iterator[Finding]:
+    groups: dict[str, list[DeviceStatus]] = {}
+    for device in status.devices:
+        if device.cause is Cause.CORDONED:
+            groups.setdefault(device.text, []).append(device)
+    for path, devices in groups.items():
+        yield Finding(
+            reason=Reason.DEVICE_CORDONED.word,
+            gravity=Gravity.NOTE,
+            cause=f"{_name(devices)}: no new pods there, as {path} says",
+            remedy=f"take it out of {path} in {status.config.source} to have it back",
+        )
+
+
+_RULES: Final[tuple[Callable[[Status], Iterator[Finding]], ...]] = (
+    _find_driver,
+    _find_config,
+    _find_registration,
+    _find_troubles,
+    _find_ailing,
+    _find_unreadable,
+    _find_withheld,
+    _find_waits,
+    _find_unmatched,
+    _find_cordoned,
+)
+
+
+def _explain_start(status: Status) -> Finding:
+    """Not ready, and nothing is wrong: it has not come far enough."""
+    what = "asking the driver for the first time" if status.config.hash else "reading the configuration"
+    remedy = "wait; a driver may take a minute to start"
+    return Finding(reason=status.reason, gravity=Gravity.NOT_READY, cause=f"nvdp is {what}", remedy=remedy)
+
+
+def _judge(status: Status, otherwise: Gravity = Gravity.DEGRADED) -> Gravity:
+    return otherwise if status.ready else Gravity.NOT_READY
+
+
+def _is_why(status: Status, trouble: Trouble) -> bool:
+    return not status.ready and trouble.reason == status.reason
+
+
+def _find_users(status: Status) -> Mapping[str, Iterable[str]]:
+    """The pods on each GPU, by UUID."""
+    users: dict[str, dict[str, None]] = {}
+    for holding in status.holders:
+        users.setdefault(holding.device_id.partition("::")[0], {})[holding.holder] = None
+    return users
+
+
+def _name(devices: Sequence[DeviceStatus]) -> str:
+    """One GPU in full; several by NVML's index, as nvidia-smi has it."""
+    if len(devices) != 1:
+        return f"GPUs {join_some([str(device.index) for device in devices])}" if devices else ""
+    (device,) = devices
+    return f"GPU {device.index} ({', '.join(filter(None, [device.uuid, device.pci]))})"
+
+
+def _hasten(pods: Sequence[str]) -> str:
+    """The command for the first of them; from the kubelet's checkpoint no more than a pod's UID is known."""
+    namespace, slash, pod = pods[0].partition("/")
+    return f", or end them: kubectl -n {namespace} delete pod {pod}" if slash else ""

@@ -1,0 +1,346 @@
+"""Causes and remedies out of the daemon's state, the gravest first."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nvdp.model.inventory import Fault, UnreadableGpu
+from nvdp.model.listing import Strategy
+from nvdp.model.reasons import Cause, Reason
+from nvdp.model.status import (
+    ConfigStatus,
+    DeviceStatus,
+    DriverState,
+    DriverStatus,
+    ResourceStatus,
+    Status,
+    Trouble,
+    Wait,
+    Withheld,
+)
+from nvdp.planning import remedies
+from nvdp.planning.diagnosis import Gravity, diagnose, join_some
+from tests.planning.values import GPU, SHARED, holding, uuid
+
+ROOT = Path(__file__).resolve().parents[2]
+IN_FORCE = ConfigStatus(valid=True, hash="sha256:1f0c9a2e77b0", source="/config/mixed", applied_at=1000.0)
+READY = DriverStatus(state=DriverState.READY, version="580.65.06", cuda_version="13.0")
+WELL = Status(ready=True, reason="", config=IN_FORCE, driver=READY)
+
+
+def well(**changes: object) -> Status:
+    return msgspec.structs.replace(WELL, **changes)
+
+
+def bad(reason: str, **changes: object) -> Status:
+    return well(ready=False, reason=reason, **changes)
+
+
+def device(number: int, cause: Cause | None = None, text: str = "", **facts: object) -> DeviceStatus:
+    known = {"pci": f"0000:{number:02x}:00.0", "product": "NVIDIA A10", "mig": "", "memory_bytes": None}
+    return DeviceStatus(
+        uuid=uuid(number),
+        index=number,
+        healthy=cause is None,
+        cause=cause,
+        text=text,
+        changed_at=0.0,
+        **(known | facts),
+    )
+
+
+def resource(name: str = GPU, *, missing: str | None = None, planned: int = 1) -> ResourceStatus:
+    return ResourceStatus(
+        name=name,
+        planned=planned,
+        healthy=1,
+        unhealthy=0,
+        registered=missing is None,
+        streams=1,
+        strategy=Strategy.NONE,
+        replicas=(1,),
+        missing=missing,
+    )
+
+
+def config(**facts: object) -> ConfigStatus:
+    return msgspec.structs.replace(IN_FORCE, **facts)
+
+
+def driver(state: DriverState, text: str = "x", error: str = "") -> DriverStatus:
+    return DriverStatus(state=state, text=text, error=error)
+
+
+REFUSED = "/config/mixed:14:5: sharing.timeSlicing.resources[0].replica: unknown key; did you mean replicas?"
+ONE = f"GPU 3 ({uuid(3)}, 0000:03:00.0)"
+WAITS = Wait(gpu_uuid=uuid(3), before=GPU, after=SHARED, devices=1, holders=("team-a/train-7",), since=1795921927.0)
+
+# What there is; then reason, gravity, and what cause and remedy must say.
+CASES = {
+    "no driver": (
+        bad("DriverMissing", driver=driver(DriverState.MISSING, "libnvidia-ml.so.1 not found under /driver-root")),
+        ("DriverMissing", Gravity.NOT_READY, "libnvidia-ml.so.1 not found under /driver-root", "runtimeClassName"),
+    ),
+    "the driver hangs": (
+        bad("DriverMissing", driver=driver(DriverState.MISSING, "nvmlInit did not return within 60s", "CallTimeout")),
+        ("DriverMissing", Gravity.NOT_READY, "did not return", "look for NVRM in dmesg on the node, and reboot"),
+    ),
+    "the driver's library crashes": (
+        bad("DriverLost", driver=driver(DriverState.LOST, "the NVML child was killed by SIGSEGV", "ChildDied")),
+        ("DriverLost", Gravity.NOT_READY, "SIGSEGV", "run nvidia-smi on the node"),
+    ),
+    "another kernel module": (
+        bad("DriverMismatch", driver=driver(DriverState.MISMATCH, "kernel module 570, library 580")),
+        ("DriverMismatch", Gravity.NOT_READY, "kernel module 570, library 580", "reload the kernel module, or reboot"),
+    ),
+    "the driver was lost where it need not be there": (
+        well(driver=driver(DriverState.LOST), devices=(device(3, Cause.DRIVER_LOST),)),
+        ("DriverLost", Gravity.DEGRADED, "x", "dmesg"),
+    ),
+    "no driver on a node that needs none": (
+        well(driver=driver(DriverState.MISSING)),
+        ("DriverMissing", Gravity.NOTE, "x", "install the driver"),
+    ),
+    "a file that is refused, with one in force": (
+        well(config=config(valid=False, refused=REFUSED, problems=3)),
+        (
+            "ConfigRefused",
+            Gravity.DEGRADED,
+            f"{REFUSED} (the first of 3 errors; sha256:1f0c9a2e77b0 stays in force)",
+            "correct line 14 of /config/mixed; nvdp config check /config/mixed shows all. It is applied by itself",
+        ),
+    ),
+    "a file that is refused, and none in force": (
+        bad("ConfigRefused", config=ConfigStatus(refused=REFUSED, problems=1)),
+        ("ConfigRefused", Gravity.NOT_READY, f"{REFUSED} (nothing is in force)", "correct line 14 of /config/mixed."),
+    ),
+    "a file that cannot be read": (
+        well(config=config(refused="/config/mixed: cannot be read: Is a directory", problems=1)),
+        ("ConfigRefused", Gravity.DEGRADED, "Is a directory", "correct the file. It is applied by itself"),
+    ),
+    "no file": (
+        bad("ConfigMissing", config=ConfigStatus(refused="/config/mixed: there is no such file", missing=True)),
+        ("ConfigMissing", Gravity.NOT_READY, "no such file (nothing is in force)", "create it"),
+    ),
+    "an edit that waits": (
+        well(config=config(pending="sha256:2", pending_until=1795921927.0)),
+        ("ConfigApplied", Gravity.NOTE, "sha256:2 waits until 2026-11-29T03:12:07Z (--apply-jitter)", "kill -HUP 1"),
+    ),
+    "no kubelet": (
+        bad("NotRegistered", resources=(resource(missing="/k.sock: no such socket; waiting for the kubelet"),)),
+        ("RegistrationFailed", Gravity.NOT_READY, f"{GPU} not registered: /k.sock: no such socket", "--kubelet-root"),
+    ),
+    "a kubelet that refuses": (
+        bad("NotRegistered", resources=(resource(missing="the kubelet refuses: no"), resource(SHARED, missing="y"))),
+        ("RegistrationFailed", Gravity.NOT_READY, f"{GPU} not registered: the kubelet refuses: no", "journalctl"),
+    ),
+    "a part that died": (
+        well(troubles=(Trouble(reason="ServiceRestarted", text="watch: KeyError", since=1795921927.0),)),
+        ("ServiceRestarted", Gravity.DEGRADED, "watch: KeyError (since 2026-11-29T03:12:07Z)", "report"),
+    ),
+    "planning that fails": (
+        bad("ServiceRestarted", troubles=(Trouble(reason="ServiceRestarted", text="planning failed: KeyError"),)),
+        ("ServiceRestarted", Gravity.NOT_READY, "planning failed: KeyError", "report"),
+    ),
+    "a trouble that knows its remedy": (
+        bad("DriverMissing", troubles=(Trouble(reason="DriverMissing", text="denied", remedy="a new container"),)),
+        ("DriverMissing", Gravity.NOT_READY, "denied", "a new container"),
+    ),
+    "a reason that this version does not know": (
+        well(troubles=(Trouble(reason="Later", text="x"),)),
+        ("Later", Gravity.DEGRADED, "x", "see Later in the log"),
+    ),
+    "a lost GPU with pods": (
+        well(devices=(device(3, Cause.LOST, "fallen off the bus"),), holders=(holding(f"{uuid(3)}::1", "nb-1"),)),
+        (
+            "DeviceUnhealthy",
+            Gravity.DEGRADED,
+            f"{ONE}: Lost: fallen off the bus; no new pods there; used by team/nb-1",
+            "drain the node and reboot it",
+        ),
+    ),
+    "many lost GPUs": (
+        well(devices=tuple(device(number, Cause.CALL_FAILED, "no") for number in range(16))),
+        ("DeviceUnhealthy", Gravity.DEGRADED, "GPUs 0, 1, 2, 3, 4 and 11 more: CallFailed: no", "nvidia-smi -q -i 0"),
+    ),
+    "a GPU without identity": (
+        well(unreadable=(UnreadableGpu(index=3, fault=Fault(call="c", kind="k", text="GetUUID: GPU is lost")),)),
+        ("DeviceUnhealthy", Gravity.DEGRADED, "GPU 3 has no UUID", "nvidia-smi -q -i 3"),
+    ),
+    "an entry that is not built": (
+        well(
+            devices=(device(3, withheld="NotBuilt"),),
+            withheld=(Withheld(gpu_uuid=uuid(3), reason="NotBuilt", path="sharing.mps.resources[0]", text="no"),),
+        ),
+        (
+            "EntryWithheld",
+            Gravity.DEGRADED,
+            f"sharing.mps.resources[0]: no; not on offer: {ONE}",
+            "take sharing.mps.resources[0] out of /config/mixed",
+        ),
+    ),
+    "an entry that is withheld for another reason": (
+        well(devices=(device(3),), withheld=(Withheld(gpu_uuid=uuid(3), reason="Later", path="a.b", text="x"),)),
+        ("EntryWithheld", Gravity.DEGRADED, "a.b: x", "correct a.b in /config/mixed"),
+    ),
+    "a mode change that waits": (
+        well(devices=(device(3),), waits=(WAITS,)),
+        (
+            "ModeChangeWaiting",
+            Gravity.NOTE,
+            f"{ONE}: {GPU} → {SHARED} waits for team-a/train-7 since 2026-11-29T03:12:07Z",
+            "kubectl -n team-a delete pod train-7",
+        ),
+    ),
+    "IDs that wait": (
+        well(devices=(device(3),), waits=(msgspec.structs.replace(WAITS, after="", devices=7, holders=("some-uid",)),)),
+        ("Withdrawing", Gravity.NOTE, f"{ONE}: 7 of {GPU} leave, and wait for some-uid since", "once they have ended"),
+    ),
+    "a wait on a GPU that is gone": (
+        well(waits=(WAITS,)),
+        ("ModeChangeWaiting", Gravity.NOTE, f"{uuid(3)}: {GPU} → {SHARED}", "kubectl"),
+    ),
+    "a reference to nothing": (
+        well(unmatched=("devices.cordon[0]: 7 is not on this node (fine if other nodes share this file)",)),
+        ("ConfigReferenceUnmatched", Gravity.NOTE, "devices.cordon[0]: 7 is not on this node", "compare with"),
+    ),
+    "a cordoned GPU": (
+        well(devices=(device(3, Cause.CORDONED, "devices.cordon[0]", withheld="Cordoned"),)),
+        ("DeviceCordoned", Gravity.NOTE, f"{ONE}: no new pods there, as devices.cordon[0] says", "take it out of"),
+    ),
+    "a start": (
+        bad("Starting", driver=DriverStatus()),
+        ("Starting", Gravity.NOT_READY, "nvdp is asking the driver for the first time", "wait"),
+    ),
+    "the very start": (Status(), ("Starting", Gravity.NOT_READY, "nvdp is reading the configuration", "wait")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("status", "expected"), CASES.values(), ids=CASES)
+def test_the_first_finding_names_cause_and_remedy(status, expected):
+    finding = diagnose(status)[0]
+    reason, gravity, cause, remedy = expected
+    assert (finding.reason, finding.gravity) == (reason, gravity)
+    assert cause in finding.cause
+    assert remedy in finding.remedy
+
+
+NOTHING = {
+    "all is well": WELL,
+    "an excluded card is ill": well(
+        devices=(device(3, Cause.LOST, withheld="Excluded"),),
+        withheld=(Withheld(gpu_uuid=uuid(3), reason="Excluded", path="devices.exclude[0]", text="excluded"),),
+    ),
+    "a resource only leaves": well(resources=(resource(missing="x", planned=0),)),
+    "the kubelet is given time to forget": well(waits=(msgspec.structs.replace(WAITS, holders=()),)),
+    "a GPU waits for pods, which is told of the change": well(devices=(device(3, withheld="Held"),)),
+}
+
+
+@pytest.mark.parametrize("status", NOTHING.values(), ids=NOTHING)
+def test_what_is_as_it_should_be_is_no_finding(status):
+    assert diagnose(status) == ()
+
+
+def test_the_gravest_come_first_and_the_rest_in_the_order_of_the_rules():
+    status = bad(
+        "NotRegistered",
+        config=config(refused=REFUSED, problems=1),
+        resources=(resource(missing="x"),),
+        devices=(device(3, Cause.LOST),),
+        unmatched=("a", "b"),
+        troubles=(Trouble(reason="PortTaken", text="x"),),
+    )
+    assert [finding.reason for finding in diagnose(status)] == [
+        "RegistrationFailed",
+        "ConfigRefused",
+        "PortTaken",
+        "DeviceUnhealthy",
+        "ConfigReferenceUnmatched",
+        "ConfigReferenceUnmatched",
+    ]
+
+
+def test_a_lost_driver_is_told_once_and_not_of_each_of_its_gpus():
+    status = bad(
+        "DriverLost",
+        driver=driver(DriverState.LOST),
+        devices=tuple(device(number, Cause.DRIVER_LOST) for number in range(8)),
+    )
+    assert [finding.reason for finding in diagnose(status)] == ["DriverLost"]
+
+
+def test_resources_that_miss_the_same_are_told_together():
+    status = bad("NotRegistered", resources=(resource(missing="x"), resource(SHARED, missing="x")))
+    (finding,) = diagnose(status)
+    assert finding.cause == f"{GPU}, {SHARED} not registered: x"
+
+
+def test_what_happens_to_many_in_the_same_way_is_told_once():
+    devices = tuple(device(number) for number in range(4))
+    waits = tuple(
+        msgspec.structs.replace(WAITS, gpu_uuid=one.uuid, holders=(f"a/{one.index}",), since=1000.0 - one.index)
+        for one in devices
+    )
+    (finding,) = diagnose(well(devices=devices, waits=waits))
+    assert finding.cause == (
+        f"GPUs 0, 1, 2, 3: {GPU} → {SHARED} waits for a/0, a/1, a/2, a/3 since 1970-01-01T00:16:37Z"
+    )
+
+
+def test_every_state_of_the_driver_has_a_remedy_and_no_remedy_is_left_over():
+    assert set(remedies.DRIVER) == set(DriverState) - {DriverState.READY, DriverState.STARTING}
+    assert set(remedies.TROUBLE) <= {reason.word for reason in Reason}
+
+
+@pytest.mark.parametrize(
+    "cause", sorted(set(Cause) - {Cause.DRIVER_LOST, Cause.CORDONED, Cause.HELD, Cause.WITHDRAWING}, key=str)
+)
+def test_every_cause_of_a_devices_own_is_told_with_a_remedy(cause):
+    (finding,) = diagnose(well(devices=(device(3, cause, "text"),)))
+    assert finding.cause == f"{ONE}: {cause.value}: text; no new pods there"
+    assert finding.remedy
+
+
+def test_every_reason_for_withholding_has_a_remedy_of_its_own_or_the_common_one():
+    sources = "".join(
+        (ROOT / f"nvdp/planning/{name}.py").read_text() for name in ("allotment", "fitting", "withholding")
+    )
+    named = set(re.findall(r'reason="(\w+)"', sources)) | {"NotBuilt", "Unsupported"}
+    assert set(remedies.WITHHELD) <= named
+
+
+WALL = st.floats(min_value=0, max_value=2e9)
+STATUSES = st.builds(
+    Status,
+    ready=st.booleans(),
+    reason=st.sampled_from(["", "Starting", "DriverLost", "NotRegistered", "ServiceRestarted"]),
+    config=st.builds(ConfigStatus, pending_until=st.none() | WALL, refused=st.none() | st.text(max_size=20)),
+    driver=st.from_type(DriverStatus),
+    unmatched=st.lists(st.text(max_size=20), max_size=3).map(tuple),
+    troubles=st.lists(st.builds(Trouble, since=st.none() | WALL), max_size=3).map(tuple),
+    waits=st.lists(st.builds(Wait, since=WALL, holders=st.lists(st.text()).map(tuple)), max_size=3).map(tuple),
+    withheld=st.lists(st.from_type(Withheld), max_size=3).map(tuple),
+    devices=st.lists(st.from_type(DeviceStatus), max_size=3).map(tuple),
+)
+
+
+@given(STATUSES)
+def test_any_status_can_be_diagnosed_and_what_is_not_ready_says_why(status):
+    findings = diagnose(status)
+    assert [one.gravity for one in findings] == sorted(one.gravity for one in findings)
+    assert all(one.cause is not None and one.remedy for one in findings)
+    if not status.ready:
+        assert findings[0].gravity is Gravity.NOT_READY
+
+
+@given(st.lists(st.text("abc", min_size=1), max_size=20))
+def test_a_list_of_names_is_cut_to_five_and_counts_the_rest(names):
+    text = join_some(names)
+    assert (f"and {len(names) - 5} more" in text) == (len(names) > 5)
