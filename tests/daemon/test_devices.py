@@ -23,6 +23,7 @@ from tests.daemon.process import LIMIT_S, wait_until
 
 ALL = {gpu_uuid(number) for number in range(4)}
 ELSEWHERE = "GPU-99999999-9999-4999-8999-999999999999"
+COUNTED = "nvidia.com/gpu.counted"
 RENAMED = {"name": GPU, "rename": SHARED, "replicas": 2}
 
 
@@ -204,51 +205,44 @@ def test_a_card_that_comes_back_from_repair_is_treated_as_its_slot_or_its_name_i
 def test_what_a_file_says_of_indices_and_counts_stays_with_the_cards_it_first_meant(
     kubelet, start, machine, config_map
 ):
-    by_index = {"devices": [1]}
-    by_count = {"devices": 1, "rename": "nvidia.com/gpu.counted"}
+    by_index, by_count = {"devices": [1]}, {"devices": 1, "rename": COUNTED}
 
-    def wait_all(lost=()):
-        wait_healthy(kubelet, replicas(1, 2) if 1 not in lost else set(), resource=SHARED)
-        wait_healthy(kubelet, replicas(0, 2) if 0 not in lost else set(), resource="nvidia.com/gpu.counted")
-        wait_healthy(kubelet, {gpu_uuid(number) for number in {2, 3} - set(lost)})
+    def wait_all(*, whole, lost=False):
+        wait_healthy(kubelet, set() if lost else replicas(2, 2), resource=SHARED)
+        wait_healthy(kubelet, set() if lost else replicas(1, 2), resource=COUNTED)
+        wait_healthy(kubelet, {gpu_uuid(card) for card in whole})
 
-    machine.renumber(0, 1, 2)  # a fourth card comes later
+    machine.renumber(1, 2, 3)
     daemon = start(sliced(by_index, by_count))
-    wait_healthy(kubelet, replicas(1, 2), resource=SHARED)
-    wait_healthy(kubelet, replicas(0, 2), resource="nvidia.com/gpu.counted")
-    wait_healthy(kubelet, [gpu_uuid(2)])
-    machine.renumber(3, 2, 1, 0)
-    wait_all()
-    daemon.wait_scans(1)
-    wait_all()
+    wait_all(whole={3})
+    machine.renumber(3, 2, 1, 0)  # a card that comes before them all
+    wait_all(whole={0, 3})
 
     # The two are lost: nobody takes their place, before or after a restart, and they come back to it.
-    machine.renumber(3, 2)
-    wait_all(lost={0, 1})
+    machine.renumber(3, 0)
+    wait_all(whole={0, 3}, lost=True)
     assert daemon.stop().code == 0
     daemon = start()
-    wait_all(lost={0, 1})
-    told = {daemon.log.wait_for("ConfigReferenceUnmatched", text=gpu_uuid(card))["msg"] for card in (0, 1)}
+    wait_all(whole={0, 3}, lost=True)
+    told = {daemon.log.wait_for("ConfigReferenceUnmatched", text=gpu_uuid(card))["msg"] for card in (1, 2)}
     assert all("neighbour" in text for text in told)
     daemon.wait_metric(2, "nvdp_config_unmatched_references")
-    machine.renumber(3, 2, 0, 1)
-    wait_all()
+    machine.renumber(3, 0, 1, 2)
+    wait_all(whole={0, 3})
     daemon.wait_metric(0, "nvdp_config_unmatched_references")
 
-    # Entries that come and go around them, and other replicas of theirs, move neither; index 0 is the fourth card now.
-    config_map.publish(
-        sliced({"devices": [0], "rename": "nvidia.com/gpu.third"}, by_count, {**by_index, "replicas": 3})
-    )
-    wait_healthy(kubelet, replicas(3, 2), resource="nvidia.com/gpu.third")
-    wait_healthy(kubelet, replicas(1, 3), resource=SHARED)
-    wait_healthy(kubelet, replicas(0, 2), resource="nvidia.com/gpu.counted")
-    wait_healthy(kubelet, [gpu_uuid(2)])
+    # Entries that come and go around them move neither, nor do other replicas; index 0 is the last slot's card now.
+    third = {"devices": [0], "rename": "nvidia.com/gpu.third"}
+    config_map.publish(sliced(third, by_count, {**by_index, "replicas": 3}))
+    wait_healthy(kubelet, replicas(3, 2), resource=third["rename"])
+    wait_healthy(kubelet, replicas(2, 3), resource=SHARED)
+    wait_healthy(kubelet, replicas(1, 2), resource=COUNTED)
+    config_map.publish(sliced(by_count, by_index))
+    wait_all(whole={0, 3})
     # An entry that names another card moves to it.
-    config_map.publish(sliced(by_count, {"devices": [1]}))
-    wait_healthy(kubelet, replicas(1, 2), resource=SHARED)
     config_map.publish(sliced(by_count, {"devices": [0]}))
     wait_healthy(kubelet, replicas(3, 2), resource=SHARED)
-    wait_healthy(kubelet, replicas(0, 2), resource="nvidia.com/gpu.counted")
+    wait_healthy(kubelet, replicas(1, 2), resource=COUNTED)
 
 
 def test_one_card_named_in_two_ways_is_with_the_entry_that_named_it_first(kubelet, start, config_map):
@@ -315,6 +309,23 @@ def test_names_follow_the_products_and_an_edit_of_the_file(kubelet, start, confi
         kubelet.admit("team/late", {"main": {"example.com/a10": 1}})
     kubelet.delete(pod)
     wait_healthy(kubelet, ALL, resource="example.com/ten")
+
+
+def test_a_card_whose_name_decides_and_cannot_be_read_is_kept_back_until_it_can(kubelet, start, machine):
+    machine.fault("nvmlDeviceGetName", gpu=2, error="Unknown")
+    daemon = start(build_config(resources={"gpus": [{"pattern": "*T4", "name": "nvidia.com/t4"}]}), wait=True)
+    wait_healthy(kubelet, ALL - {gpu_uuid(2)})
+    assert gpu_uuid(2) not in kubelet.devices(GPU)
+    assert "product name cannot be read" in daemon.log.wait_for("EntryWithheld")["msg"]
+    daemon.wait_metric(1, "nvdp_device_withheld", uuid=gpu_uuid(2), reason="NameUnknown")
+
+    machine.heal()
+    wait_healthy(kubelet, ALL)
+    machine.fault("nvmlDeviceGetName", gpu=2, error="Unknown")  # once read, it is known
+    wait_healthy(kubelet, ALL - {gpu_uuid(2)})
+    assert kubelet.devices(GPU).keys() == ALL
+    machine.heal()
+    wait_healthy(kubelet, ALL)
 
 
 def test_an_edit_waits_as_long_as_the_fleet_wants_unless_it_is_hurried_or_refused(kubelet, start, config_map):
