@@ -34,7 +34,7 @@ from nvdp.host.state import State, StateDirectory
 from nvdp.host.watch import Watcher
 from nvdp.http.control_server import ControlServer
 from nvdp.http.server import HttpServer
-from nvdp.kubelet.checkpoint import load_checkpoint
+from nvdp.kubelet.checkpoint import CHECKPOINT_NAME, load_checkpoint
 from nvdp.kubelet.sockets import SocketIdentity, check_socket_directory, is_listening, socket_directory_fingerprint
 from nvdp.log import (
     TERMINATION_LOG,
@@ -62,7 +62,6 @@ if TYPE_CHECKING:
 _DEV, _HOST_DEV = Path("/dev"), Path("/host-dev")
 _HELD_WAIT_S = 1.0
 _FLUSH_S = 1.0
-_CHECKPOINT = "kubelet_internal_checkpoint"
 _Troubled: TypeAlias = tuple[Watcher, Memory, HttpServer]
 
 
@@ -128,7 +127,7 @@ class Daemon:
         held = HeldService(
             self._post,
             pod_resources=PodResourcesClient(options.pod_resources_socket),
-            load_checkpoint=partial(load_checkpoint, self._directory / _CHECKPOINT),
+            load_checkpoint=partial(load_checkpoint, self._directory / CHECKPOINT_NAME),
             kubelet_answers=partial(is_listening, options.kubelet_socket),
             log=log,
         )
