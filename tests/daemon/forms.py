@@ -152,10 +152,14 @@ def check_promises(kubelet: Kubelet, holds: Iterable[Hold], *, when_free: bool =
             present = [hold for hold in every if hold.since <= message.at < hold.until]
             ids = set(message.ids)
             for hold in present:
-                assert hold.resource != resource or hold.device in ids, f"{hold.device} left {resource}"
+                assert hold.resource != resource or hold.device in ids, (
+                    f"{hold.device} left {resource} at {message.at:.3f}; held since {hold.since:.3f}"
+                )
             if when_free:
                 forms = {hold.uuid: hold.form for hold in present}
                 for device in message.healthy:
                     uuid, mark, _ = device.partition("::")
                     held = forms.get(uuid)
-                    assert held in {None, (resource, bool(mark))}, f"{device} of {resource} is held as {held}"
+                    assert held in {None, (resource, bool(mark))}, (
+                        f"{device} of {resource} was on offer at {message.at:.3f}, and is held as {held}"
+                    )
