@@ -20,9 +20,11 @@ from nvdp.planning.assignment import Assignment, Form, Withheld, order_gpus
 from nvdp.planning.entries import Entry, list_entries
 from nvdp.planning.mps import find_unsupported
 from nvdp.planning.naming import Named, name_gpu
-from nvdp.planning.pins import find_present, list_devices, pin_indices, refer
+from nvdp.planning.pins import find_present, pin_indices, refer
 from nvdp.planning.sharing import Names, Problem, claim, find_short, pin_counts
 from nvdp.planning.withholding import withhold_unbuilt
+
+_COUNTED = "counted for"
 
 
 class Allotment(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,23 +87,25 @@ def find_excluded(config: Config, gpus: Sequence[Gpu], pins: Mapping[str, str]) 
 def resolve_pins(
     config: Config, gpus: Sequence[Gpu], ailments: Mapping[str, Ailment], before: Mapping[str, str]
 ) -> dict[str, str]:
-    """The UUIDs behind every reference by index and every count. What was pinned before stays pinned (invariant 10)."""
+    """The UUIDs behind every reference by index and every count. What was pinned before stays pinned (invariant 10).
+
+    With them comes the hash of the file for which counts were turned into GPUs.
+    """
     ordered = order_gpus(gpus)
     pins = pin_indices(config, ordered, ailments, before)
     excluded = find_excluded(config, ordered, pins)
     named = {gpu.uuid: name_gpu(config, gpu) for gpu in ordered if gpu.uuid not in excluded}
-    entries = list_entries(config)
-    references = [*refer("devices.exclude", config.devices.exclude, of="devices.exclude")]
-    references += [reference for entry in entries for reference in list_devices(entry)]
-    return pins | pin_counts(
-        entries,
+    counts = pin_counts(
+        list_entries(config),
         ordered,
         _find_names(named),
         pins,
         before,
         absent={gpu.uuid for gpu in ordered}.difference(gpu.uuid for gpu in find_present(ordered, ailments)),
-        promised={uuid for reference in references if (uuid := reference.find_uuid(pins)) is not None},
+        excluded=_list_excluded(config, pins),
+        edited=before.get(_COUNTED) != config.hash,
     )
+    return pins | counts | ({_COUNTED: config.hash} if counts else {})
 
 
 def _find_names(named: Mapping[str, Named | None]) -> Names:
@@ -127,6 +131,12 @@ def _find_listed(gpus: Sequence[Gpu], path: str, refs: Sequence[DeviceRef], pins
                 gpu.uuid: reference.path for gpu in gpus if gpu.uuid not in found and reference.matches(gpu, pins)
             }
     return found
+
+
+def _list_excluded(config: Config, pins: Mapping[str, str]) -> set[str]:
+    """The excluded GPUs, on the node or not, as far as the file tells their UUIDs."""
+    references = refer("devices.exclude", config.devices.exclude, of="devices.exclude")
+    return {uuid for one in references if not one.is_mig and (uuid := one.find_uuid(pins)) is not None}
 
 
 def _withhold_excluded(path: str | None) -> Withheld | None:

@@ -62,23 +62,25 @@ def pin_counts(
     before: Mapping[str, str],
     *,
     absent: Collection[str],
-    promised: Collection[str],
+    excluded: Collection[str],
+    edited: bool,
 ) -> dict[str, str]:
     """The GPUs behind each ``devices: N``: those pinned ``before``, then the first that are left and not ``absent``.
 
     ``pins`` are those of references by index. A pinned GPU that is not on the node keeps its place, for its neighbour
-    is no replacement; one that the file itself gives to another purpose leaves it, also one that is not on the node
-    and ``promised``: excluded, or in a list.
+    is no replacement. One that the file gives to another purpose, there or not, is replaced if that was ``edited``, and
+    not otherwise, as when it comes back: this would move another GPU.
     """
     known = {gpu.uuid for gpu in gpus}
-    elsewhere = known.difference(names) | set(promised).difference(known)
     takers = dict(_claim_lists(entries, gpus, names, pins).takers)
     counts = [entry for entry in entries if entry.setting.devices.count is not None]
+    named = _find_named(entries, pins)
     chosen: dict[str, list[str]] = {}
     for identity, (entry, pinned) in _recall(counts, before).items():
-        kept = [uuid for uuid in pinned if uuid not in takers and uuid not in elsewhere]
-        chosen[identity] = [uuid for uuid in kept if names.get(uuid) in {None, entry.setting.name}]
-        takers |= dict.fromkeys(chosen[identity], entry)
+        away = {*takers, *excluded, *known.difference(names), *named[entry.setting.name]}
+        away |= {uuid for uuid, name in names.items() if name not in {None, entry.setting.name}}
+        chosen[identity] = [uuid for uuid in pinned if not edited or uuid not in away]
+        takers |= {uuid: entry for uuid in chosen[identity] if uuid not in takers}
     for entry in counts:
         assert entry.setting.devices.count is not None
         missing = entry.setting.devices.count - len(chosen[entry.identity])
@@ -129,6 +131,17 @@ def _claim_lists(entries: Sequence[Entry], gpus: Sequence[Gpu], names: Names, pi
                     problem = Problem(path=reference.path, text=f"{reference.introduce(gpu)} {text}")
                     problems.setdefault(entry.path, problem)
     return Claims(takers=takers, problems=problems, strays=tuple(strays))
+
+
+def _find_named(entries: Sequence[Entry], pins: Mapping[str, str]) -> dict[ResourceName, set[str]]:
+    """By resource the GPUs, there or not, that are in lists of its entries. A slot does not tell its GPU."""
+    named: dict[ResourceName, set[str]] = {entry.setting.name: set() for entry in entries}
+    for entry in entries:
+        for reference in list_devices(entry):
+            uuid = reference.find_uuid(pins)
+            if uuid is not None:
+                named[entry.setting.name].add(uuid)
+    return named
 
 
 def _find_free(entry: Entry, gpus: Sequence[Gpu], names: Names, takers: Mapping[str, Entry]) -> list[str]:

@@ -277,6 +277,35 @@ def test_a_lost_card_that_is_promised_elsewhere_is_replaced_by_the_edit_not_by_i
 
 
 @pytest.mark.invariant(10)
+def test_a_lost_card_that_comes_back_into_a_slot_promised_elsewhere_moves_no_other():
+    left = [gpu(number, index=number - 1) for number in (1, 2, 3)]
+    edited = share("devices: 2", 'devices: ["0000:10:00.0"]; rename: t')
+    pins = pinned(edited, left, pinned(TWO, FOUR))
+    assert given_to(edited, left, pins) == {0: [1]}, "the edit cannot know which card the slot will have"
+    pins = pinned(edited, FOUR, pins)
+    assert given_to(edited, FOUR, pins) == {0: [1], 1: [0]}
+    assert given_to(edited + "# edited again", FOUR, pins) == {0: [1, 2], 1: [0]}
+
+
+@pytest.mark.invariant(10)
+def test_a_lost_card_that_comes_back_with_another_name_moves_no_other():
+    gpus = [gpu(0, product="NVIDIA T4"), *FOUR[1:]]
+    edited = share("devices: 2", names='resources: {gpus: [{pattern: "NVIDIA T4", name: t4}]}\n')
+    pins = pinned(edited, gpus[1:], pinned(TWO, gpus))
+    assert shown(allotted(edited, *gpus, before=pins)) == {0: "t4", 1: "s/2", 2: "gpu", 3: "gpu"}
+
+
+@pytest.mark.invariant(10)
+def test_a_card_that_an_entry_of_another_resource_lists_keeps_its_place_when_it_is_lost():
+    text = share(f"name: a100; devices: [{uuid(1)}]; rename: a", "name: h100; devices: 1; rename: h", names=NAMES)
+    pins = pinned(text, TWO_MODELS)
+    left = [TWO_MODELS[0], TWO_MODELS[2], TWO_MODELS[3]]
+    assert given_to(text, TWO_MODELS, pins) == {1: [1]}
+    assert given_to(text, left, pins) == {}
+    assert given_to(text, TWO_MODELS, pinned(text, left, pins)) == {1: [1]}
+
+
+@pytest.mark.invariant(10)
 def test_an_index_that_comes_back_with_a_card_of_a_count_does_not_take_it_away():
     pins = pinned(share("devices: 2", exclude="[0, 1]"), FOUR)
     edited = share("devices: 2", exclude="[3]")
