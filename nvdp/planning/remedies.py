@@ -57,6 +57,7 @@ REGISTRATION: Final = (
         "no such socket",
         "start the kubelet; if it runs, its directory is another one: set --kubelet-root, and mount that directory",
     ),
+    ("no such directory", "mount the kubelet's device-plugins directory; one that is elsewhere, with --kubelet-root"),
     ("nobody listens", "start the kubelet: journalctl -u kubelet on the node says why it does not run"),
     (
         "the kubelet refuses",
