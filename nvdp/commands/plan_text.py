@@ -141,7 +141,7 @@ def _describe_how(change: DeviceChange) -> str:
         case How.SHARED_AT_ONCE:
             return f"at once, though held by {pods} ({_MODE_CHANGE}: immediate)"
         case How.LINGERS:
-            return f"what {pods} hold stays listed, Unhealthy, until they end"
+            return f"what is held stays listed, Unhealthy, until the end of {pods}"
         case How.AT_ONCE:
             return "at once"
 
