@@ -12,7 +12,7 @@ from nvdp.planning.comparison import compare
 from tests.planning.test_changes import offered, preview_of, replicas
 from tests.planning.values import GPU, SHARED, holding, parse, sliced, uuid
 
-FIVE = ", ".join(f"team/p{number}" for number in range(5))
+SEVEN = ", ".join(f"team/p{number}" for number in range(5)) + " and 2 more"
 WHOLE, SLICED = Form(GPU, shared=False), Form(GPU, shared=True)
 CARD = uuid(0)  # the same first digits as the others: shown in full
 
@@ -47,7 +47,7 @@ def lines(preview, running, *, told_by=Teller.NVDP, advertised=None):
             parse(),
             offered(SLICED, 9, 0, 1),
             [holding(f"{CARD}::{n}", f"p{n}") for n in range(7)],
-            f"{CARD}  {GPU} (shared) → {GPU} (whole)  waits: held by {FIVE} and 2 more (allocation.modeChange: when-free)",
+            f"{CARD}  {GPU} (shared) → {GPU} (whole)  waits: held by {SEVEN} (allocation.modeChange: when-free)",
         ),
         (
             parse("devices: {exclude: [0]}"),
