@@ -80,7 +80,7 @@ def pin_counts(
         away = {*takers, *excluded, *known.difference(names), *named[entry.setting.name]}
         away |= {uuid for uuid, name in names.items() if name not in {None, entry.setting.name}}
         chosen[identity] = [uuid for uuid in pinned if not edited or uuid not in away]
-        takers |= {uuid: entry for uuid in chosen[identity] if uuid not in takers}
+        takers |= dict.fromkeys(chosen[identity], entry)
     for entry in counts:
         assert entry.setting.devices.count is not None
         missing = entry.setting.devices.count - len(chosen[entry.identity])

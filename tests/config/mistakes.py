@@ -1,11 +1,14 @@
 """The mistakes that configuration.md lists: for each row a file that makes it, and the line that it must give.
 
-``row`` is the first column as it stands in the table. A file without a line is accepted.
+``row`` is the first column as it stands in the table. A file without a line is accepted. Mistakes that only the
+hardware shows come with the cards of the node.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
+
+from nvdp.model.inventory import Driver, Gpu, MigMode
 
 LONG = "nvidia.com/" + "x" * 48
 
@@ -15,6 +18,17 @@ class Mistake(NamedTuple):
     text: str
     line: str = ""
     warning: bool = False
+
+
+class NodeMistake(NamedTuple):
+    """``reason`` is the word of observability.md under which the line is told; empty if only ``nvdp plan`` tells it."""
+
+    row: str
+    text: str
+    gpus: tuple[Gpu, ...]
+    reason: str
+    line: str
+    driver: Driver = Driver(version="550.54.15", cuda_version="12.4")
 
 
 def _shared(entry: str, block: str = "timeSlicing") -> str:
@@ -236,15 +250,75 @@ MISTAKES = (
     ),
 )
 
-# Rows that are about this node's hardware, which a file alone does not show, or that are no message of a file.
-NOT_IN_THE_FILE = frozenset(
-    {
+
+def _uuid(number: int) -> str:
+    return f"GPU-9a1b77c0-0000-0000-0000-{number:012d}"
+
+
+def _gpu(number: int, **facts: object) -> Gpu:
+    """A healthy A100 in slot ``number``; ``facts`` replace what is said here."""
+    known = {"index": number, "minor": number, "product": "NVIDIA A100-SXM4-80GB", "memory_bytes": 80 * 2**30}
+    known |= {"compute_capability": "8.0", "mig": MigMode.DISABLED, "numa_node": number // 4}
+    return Gpu(**(known | {"uuid": _uuid(number), "pci": f"0000:{number + 16:02x}:00.0"} | facts))
+
+
+_A100 = (_gpu(0),)
+_WITHHELD = f"not on offer: {_uuid(0)}"
+NODE_MISTAKES = (
+    NodeMistake(
         "UUID of another node",
+        "devices: {cordon: [0, GPU-9fffffff-0000-0000-0000-000000000000]}",
+        _A100,
+        "ConfigReferenceUnmatched",
+        "devices.cordon[1]: GPU-9fffffff-0000-0000-0000-000000000000 is not on this node "
+        "(fine if other nodes share this file)",
+    ),
+    NodeMistake(
         "`replicas: 70000` on 8 GPUs",
+        _shared("      replicas: 70000\n"),
+        tuple(_gpu(number) for number in range(8)),
+        "ConfigRefused",
+        "f:6:17: sharing.timeSlicing.resources[0].replicas: 8 × 70000 devices make a list of 36 MiB; "
+        "2 MiB is allowed, at most 3988 replicas here",
+    ),
+    NodeMistake(
         "limit above the card",
+        _shared("      replicas: 2\n      defaultPinnedDeviceMemoryLimit: 96Gi\n", "mps"),
+        _A100,
+        "EntryWithheld",
+        f"sharing.mps.resources[0].defaultPinnedDeviceMemoryLimit: 96Gi is more than {_uuid(0)} has (80 GiB); "
+        f"{_WITHHELD}",
+    ),
+    NodeMistake(
         "MPS on a MIG device, or on a card too old",
+        _shared("      replicas: 2\n", "mps"),
+        (_gpu(0, mig=MigMode.ENABLED),),
+        "EntryWithheld",
+        f"sharing.mps.resources[0]: {_uuid(0)} is in MIG mode; MPS on MIG is not supported; {_WITHHELD}",
+    ),
+    NodeMistake(
+        "MPS on a MIG device, or on a card too old",
+        _shared("      replicas: 2\n", "mps"),
+        (_gpu(0, product="Tesla P100", compute_capability="6.0"),),
+        "EntryWithheld",
+        f"sharing.mps.resources[0]: Tesla P100 has compute capability 6.0; MPS needs 7.0; {_WITHHELD}",
+    ),
+    NodeMistake(
         "`replicas: 60` under MPS",
-        "a container asks for two MPS resources, or MPS and a whole GPU",
+        _shared("      replicas: 60\n", "mps"),
+        _A100,
+        "EntryWithheld",
+        "sharing.mps.resources[0].replicas: 60 is more than the 48 clients that MPS allows here "
+        f"(compute capability 8.0, driver for CUDA 12.4); {_WITHHELD}",
+    ),
+    NodeMistake(
         '`pattern: "A100"` that matches no card',
-    }
+        "resources:\n  gpus:\n  - {pattern: A100, name: a100}\n",
+        _A100,
+        "",
+        'resources.gpus[0] "A100" matches none of: NVIDIA A100-SXM4-80GB; patterns match the whole name, try "*A100*"',
+    ),
 )
+
+# Rows that are no message about a file.
+NOT_IN_THE_FILE = frozenset({"a container asks for two MPS resources, or MPS and a whole GPU"})

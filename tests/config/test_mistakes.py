@@ -7,8 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.config.mistakes import MISTAKES, NOT_IN_THE_FILE, Mistake
+from nvdp.model.inventory import Inventory
+from nvdp.planning.allotment import allot, resolve_pins
+from nvdp.planning.announcing import announce_plan
+from nvdp.planning.judging import find_unfit
+from nvdp.planning.plan import build_plan
+from nvdp.planning.remarks import find_warnings
+from tests.config.mistakes import MISTAKES, NODE_MISTAKES, NOT_IN_THE_FILE, Mistake, NodeMistake
 from tests.config.reading import errors_of, read, warnings_of
+from tests.planning.values import inputs
 
 DOCUMENTATION = Path(__file__).parents[2] / "docs" / "configuration.md"
 
@@ -19,6 +26,29 @@ def test_a_mistake_says_where_it_is_and_what_to_do(mistake: Mistake):
     assert said == ([mistake.line] if mistake.line else [])
 
 
+def _tell(mistake: NodeMistake) -> list[tuple[str, str]]:
+    """Every line that is told where the file comes into force, with its reason."""
+    config, node = read(mistake.text), Inventory(driver=mistake.driver, gpus=mistake.gpus)
+    pins = resolve_pins(config, node.gpus, {}, {})
+    refusal = find_unfit(config, node, pins)
+    if refusal is not None:
+        return [("ConfigRefused", str(refusal))]
+    plan = build_plan(inputs(config, inventory=node, pins=pins))
+    unmatched = allot(config, node, pins).unmatched
+    told = [("ConfigReferenceUnmatched", text) for text in unmatched]
+    told += [
+        (one.reason.word, one.text) for one in announce_plan(None, plan, node) if one.reason.word == "EntryWithheld"
+    ]
+    shown = find_warnings(config, node, pins, plan)
+    return told + [("", text) for text in shown if text not in unmatched and not text.startswith(config.name)]
+
+
+@pytest.mark.parametrize("mistake", NODE_MISTAKES, ids=lambda mistake: mistake.row)
+def test_a_mistake_that_the_hardware_shows_says_where_it_is_and_what_to_do(mistake: NodeMistake):
+    assert errors_of(mistake.text) == []
+    assert _tell(mistake) == [(mistake.reason, mistake.line)]
+
+
 def _documented_rows() -> dict[str, str]:
     """First column to second column of the documentation's table."""
     table = DOCUMENTATION.read_text().partition("## What a mistake says")[2].partition("\n## ")[0]
@@ -27,21 +57,23 @@ def _documented_rows() -> dict[str, str]:
 
 
 def test_the_documentation_lists_exactly_the_mistakes_that_are_tested():
-    assert set(_documented_rows()) == {mistake.row for mistake in MISTAKES} | NOT_IN_THE_FILE
+    tested = {mistake.row for mistake in (*MISTAKES, *NODE_MISTAKES)}
+    assert set(_documented_rows()) == tested | NOT_IN_THE_FILE
 
 
-def test_the_messages_of_the_documentation_are_the_ones_that_are_given():
-    rows = _documented_rows()
-    for mistake in MISTAKES:
-        quoted = re.findall(r"`(?!replicas: |\"4\")([^`]+)`", rows[mistake.row])
-        patterns = [_as_pattern(text) for text in quoted]
-        said = re.sub(r"^f:\d+:\d+: (warning: )?", "", mistake.line)
-        assert not said or any(pattern.fullmatch(said) for pattern in patterns), (mistake.row, said, quoted)
+@pytest.mark.parametrize("mistake", [*MISTAKES, *NODE_MISTAKES], ids=lambda mistake: mistake.row)
+def test_the_messages_of_the_documentation_are_the_ones_that_are_given(mistake: Mistake | NodeMistake):
+    quoted = re.findall(r"`(?!replicas: |\"4\")([^`]+)`", _documented_rows()[mistake.row])
+    patterns = [_as_pattern(text) for text in quoted]
+    said = re.sub(r"^f:\d+:\d+: (warning: )?", "", mistake.line).partition("; not on offer: ")[0]
+    assert not said or any(pattern.fullmatch(said) for pattern in patterns), (mistake.row, said, quoted)
 
 
 def _as_pattern(quoted: str) -> re.Pattern[str]:
-    """``…`` stands for any text, and places and lines are those of some file."""
+    """``…`` stands for any text; places and lines are those of some file, UUIDs and limits those of some node."""
     pattern = re.escape(quoted).replace("…", ".*")
+    pattern = re.sub(r"GPU\\-[0-9a-f]{8}\b", "GPU-[0-9a-f-]{36}", pattern)
+    pattern = re.sub(r"at\\ most\\ \d+", r"at\\ most\\ \\d+", pattern)
     pattern = re.sub(r"(line|at|to)(\\ )\d+(:\d+)?", r"\1\2\\d+(:\\d+)?", pattern)
     return re.compile(re.sub(r"\d+:\d+\\ is\\ not", r"\\d+:\\d+\\ is\\ not", pattern))
 

@@ -248,6 +248,7 @@ def test_of_two_entries_that_differ_in_replicas_the_one_that_is_left_keeps_its_c
 
 TAKEN = {
     "excluded": share("devices: 2", exclude="[0]"),
+    "excluded by its slot": share("devices: 2", exclude='["0000:10:00.0"]'),
     "in a list": share("devices: 2", "devices: [0]; rename: t"),
     "of another resource": share("devices: 2", names='resources: {gpus: [{pattern: "NVIDIA T4", name: t4}]}\n'),
 }
@@ -320,6 +321,7 @@ def test_a_card_whose_product_cannot_be_read_for_a_while_keeps_its_place():
     pins = pinned(text, TWO_MODELS)
     unread = [gpu(0, product=None), *TWO_MODELS[1:]]
     assert pinned(text, unread, pins) == pins
+    assert given_to(text, TWO_MODELS, pinned(f"{text}# edited", unread, pins)) == {0: [0]}
     assert shown(allotted(text, *unread, before=pins)) == {0: "-NameUnknown", 1: "h100", 2: "a100", 3: "h100"}
     assert given_to(text, TWO_MODELS, pins) == {0: [0]}
 
