@@ -22,7 +22,7 @@ from nvdp.planning.assignment import Assignment, Form, Withheld, order_gpus
 from nvdp.planning.facts import build_facts
 from nvdp.planning.fitting import fit, withhold_excess
 from nvdp.planning.ledger import Given, find_known, find_leaving, number_of_id, order_of_id, our_holdings, uuid_of_id
-from nvdp.planning.locality import find_numa_aware
+from nvdp.planning.locality import find_numa_aware, level_nodes
 from nvdp.planning.numbering import choose_numbers
 from nvdp.planning.withdrawal import Verdict, Waiting, is_unseen, may_change, may_leave
 
@@ -148,7 +148,9 @@ class _Drafting:
             offered = tuple(gpu for gpu in self._gpus if self._form_resource(gpu) == resource)
             lists[resource] = ResourceList(
                 resource=resource,
-                devices=fit(self._lists[resource], self._known_by_resource(resource)),
+                devices=level_nodes(
+                    fit(self._lists[resource], self._known_by_resource(resource)), self._holders.get(resource, ())
+                ),
                 facts=build_facts(
                     self._inputs.config,
                     offered or self._gpus,

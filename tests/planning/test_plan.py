@@ -251,6 +251,20 @@ def test_the_clock_may_begin_at_zero():
     assert build_plan(inputs(parse(), given=given, held=answer(at=-9.0), now=-1.0)).check_at == 0.0
 
 
+@pytest.mark.requirement(39)
+@pytest.mark.requirement(49)
+def test_while_a_pod_holds_what_has_no_node_no_device_has_one_for_the_kubelet_would_turn_the_pod_away():
+    held = answer(holding(f"{uuid(9)}::1"))
+    after_a_restart = {"given": restore(held, names=frozenset(), now=100.0), "held": held}
+    plan = build_plan(inputs(sliced(2), gpu(0, numa_node=0), **after_a_restart))
+    assert [device.id for device in plan.lists[GPU].devices] == [*replicas(uuid(0), 0, 1), f"{uuid(9)}::1"]
+    assert nodes_of(plan) == [None, None, None]
+
+    unheld = msgspec.structs.replace(held, holdings=())
+    given = restore(held, names=frozenset(), now=100.0)
+    assert nodes_of(build_plan(inputs(sliced(2), gpu(0, numa_node=0), given=given, held=unheld))) == [0, 0, None]
+
+
 def test_pieces_that_must_be_of_different_gpus_are_of_no_numa_node_for_the_kubelet_would_count_pieces():
     gpus = [gpu(number, numa_node=number % 2) for number in range(3)]
 
