@@ -15,6 +15,7 @@ from tests.daemon.node import (
     connect,
     gpu_uuid,
     healthy,
+    on_node,
     pci_address,
     replicas,
     wait_healthy,
@@ -243,6 +244,29 @@ def test_what_a_file_says_of_indices_and_counts_stays_with_the_cards_it_first_me
     config_map.publish(sliced(by_count, {"devices": [0]}))
     wait_healthy(kubelet, replicas(3, 2), resource=SHARED)
     wait_healthy(kubelet, replicas(1, 2), resource=COUNTED)
+
+
+@on_node(kubelet={"topology_policy": "restricted"})
+@pytest.mark.requirement(39)
+@pytest.mark.requirement(49)
+def test_a_pod_outlives_its_card_that_went_while_nothing_ran_here_and_then_the_kubelet_restarts(
+    kubelet, start, machine
+):
+    daemon = start(devices(), wait=True)
+    pods = [kubelet.admit(f"team/{number}", {"main": {GPU: 1}}) for number in range(2)]
+    gone = next(int(device[4:12]) for device in pods[0].ids(GPU))
+    assert daemon.stop().code == 0
+    machine.renumber(*({0, 1, 2, 3} - {gone}))
+    start()
+    kubelet.wait_until(lambda: len(healthy(kubelet)) == 3, LIMIT_S)
+    assert kubelet.devices(GPU).keys() == ALL
+    assert {state.numa for state in kubelet.devices(GPU).values()} == {()}  # of the one that is gone nobody knows any
+
+    kubelet.restart()
+    kubelet.wait_until(lambda: not kubelet.readmissions_pending, LIMIT_S)
+    assert [pod.phase for pod in pods] == ["Running", "Running"]
+    machine.renumber(0, 1, 2, 3)
+    kubelet.wait_until(lambda: {state.numa for state in kubelet.devices(GPU).values()} == {(0,), (1,)}, LIMIT_S)
 
 
 def test_one_card_named_in_two_ways_is_with_the_entry_that_named_it_first(kubelet, start, config_map):
