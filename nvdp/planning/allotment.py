@@ -65,7 +65,8 @@ def allot(config: Config, inventory: Inventory, pins: Mapping[str, str]) -> Allo
         )
         if reason is not None:
             withheld[gpu.uuid] = msgspec.structs.replace(reason, intended=intended)
-        elif intended is not None:
+        else:
+            assert intended is not None
             assignments[gpu.uuid] = intended
     return Allotment(
         assignments=assignments,
