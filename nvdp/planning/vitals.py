@@ -18,7 +18,7 @@ from nvdp.model.reasons import Cause
 
 NO_ACTION: Final = "None"
 UNSUPPORTED: Final = "Unsupported"
-# What the driver asks for, by its word; goes on after "the driver asks for ".
+# What the driver asks for, by its word.
 ACTIONS: Final = {
     "GPUReset": "a reset of the GPU",
     "NodeReboot": "a reboot of the node",
@@ -72,24 +72,27 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     """What else bears on a reading.
 
     ``peers_away`` are the PCI addresses of GPUs of this node that are not in order just now, or in MIG mode, so that
-    nobody is blamed for their ends of a link; ``in_mig_mode``: its links are off then. ``heeds_memory_errors``: see
-    ``XidPolicy``.
+    nobody is blamed for their ends of a link; ``in_mig_mode``: its links are off then. ``heeds_vitals`` and
+    ``heeds_memory_errors``: see ``XidPolicy``.
     """
 
     peers_away: frozenset[str] = frozenset()
     in_mig_mode: bool = False
+    heeds_vitals: bool = True
     heeds_memory_errors: bool = True
 
 
 class Examination(msgspec.Struct, frozen=True, kw_only=True):
     """What one probe found. ``action`` is the driver's word, ``Unsupported``, or empty where asking failed.
 
-    ``baseline`` is what the next probe is to be compared with.
+    ``is_heeded``: the findings make the device Unhealthy; else they only keep it from recovering. ``baseline`` is what
+    the next probe is to be compared with.
     """
 
     findings: tuple[Finding, ...]
     errors: tuple[str, ...]
     action: str
+    is_heeded: bool
     baseline: Baseline
 
     @property
@@ -112,20 +115,20 @@ def examine(vitals: Vitals, before: Baseline, around: Surroundings) -> Examinati
         findings=tuple(finding for finding in findings if finding is not None),
         errors=vitals.errors,
         action=vitals.recovery_action or ("" if vitals.errors else UNSUPPORTED),
+        is_heeded=around.heeds_vitals,
         baseline=_advance(vitals, before, around),
     )
 
 
 def describe_action(action: str) -> str:
-    """``the driver asks for a reboot of the node``; empty where it asks for nothing, or nobody knows."""
-    if action in {"", NO_ACTION, UNSUPPORTED}:
-        return ""
-    return f"the driver asks for {ACTIONS.get(action, ACTIONS['Unknown'])}"
+    """What the driver asks for, as ``a reboot of the node``; empty where it asks for nothing, or nobody knows."""
+    return "" if action in {"", NO_ACTION, UNSUPPORTED} else ACTIONS.get(action, ACTIONS["Unknown"])
 
 
 def _find_action(vitals: Vitals, _before: Baseline, _around: Surroundings) -> Finding | None:
-    text = describe_action(vitals.recovery_action or "")
-    return Finding(cause=Cause.RECOVERY_ACTION, nature=Nature.STANDS, text=text) if text else None
+    asked = describe_action(vitals.recovery_action or "")
+    text = f"the driver asked for {asked}"
+    return Finding(cause=Cause.RECOVERY_ACTION, nature=Nature.STANDS, text=text) if asked else None
 
 
 def _find_remap_failure(vitals: Vitals, _before: Baseline, _around: Surroundings) -> Finding | None:

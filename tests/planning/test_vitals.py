@@ -154,7 +154,7 @@ def test_readings_that_failed_keep_what_was_read_before() -> None:
 
 def test_every_word_of_the_driver_is_known_and_none_but_none_is_good() -> None:
     assert tuple(ACTIONS) == WORDS
-    assert describe_action("NodeReboot") == "the driver asks for a reboot of the node"
+    assert describe_action("NodeReboot") == "a reboot of the node"
     assert describe_action("SomethingNew") == describe_action("Unknown")
     assert [describe_action(word) for word in ("", NO_ACTION, UNSUPPORTED)] == ["", "", ""]
     assert causes(look(Vitals(recovery_action="SomethingNew"))) == [Cause.RECOVERY_ACTION]

@@ -85,6 +85,12 @@ def test_vector_d8_what_is_enabled_by_number_counts_though_all_is_disabled() -> 
     assert not policy.heeds_vitals
 
 
+def test_what_is_enabled_altogether_is_not_off_though_all_is_disabled() -> None:
+    policy = environment("all", "all")
+    assert verdicts(policy, 13, 79, 555) == {FATAL}
+    assert policy.heeds_vitals
+
+
 # What users asked for
 
 
