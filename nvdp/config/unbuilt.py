@@ -78,8 +78,7 @@ LATER: Final = (
           lambda plugin, _: not _BUILT_STRATEGIES.issuperset(plugin.device_list_strategy)),
     Later("sharing.timeSlicing.resources[].devices", _HOLD, "these MIG devices would be shared",
           lambda entry, _: _names_mig(entry.devices.refs)),
-    Later("sharing.mps.resources[]", _HOLD, "these devices would be shared through MPS",
-          lambda entry, _: entry.is_shared or _names_mig(entry.devices.refs)),
+    Later("sharing.mps.resources[]", _HOLD, "these devices would be shared through MPS"),
     Later("imex.required", _HOLD, "no GPU would be offered without an IMEX channel",
           lambda imex, _: imex.required and bool(imex.channel_ids)),
     # The same devices are on offer without these: what is missing is a label, a mount, or a refusal later on.

@@ -42,5 +42,8 @@ class Withheld(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def order_gpus(gpus: Sequence[Gpu]) -> tuple[Gpu, ...]:
-    """The order of every list: by PCI address, which does not change when NVML renumbers."""
-    return tuple(sorted(gpus, key=lambda gpu: (gpu.pci or "~", gpu.uuid)))
+    """The order of every list: by PCI address, which does not change when NVML renumbers; those without one come last.
+
+    A longer address has a higher domain, and addresses of one length are in the order of their text.
+    """
+    return tuple(sorted(gpus, key=lambda gpu: (gpu.pci is None, len(gpu.pci or ""), gpu.pci or "", gpu.uuid)))

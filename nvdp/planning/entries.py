@@ -31,8 +31,9 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def shared_strategy(self) -> Strategy:
-        """How its devices are shared; one replica is the device itself."""
-        return self.strategy if self.setting.is_shared else Strategy.NONE
+        """How its devices are shared. One replica is the device itself, under MPS with a daemon that limits nothing."""
+        alone = self.strategy is Strategy.TIME_SLICING and not self.setting.is_shared
+        return Strategy.NONE if alone else self.strategy
 
     @property
     def kin(self) -> str:

@@ -53,7 +53,7 @@ def find_unsupported(
     problems = {}
     for entry in entries:
         setting = entry.setting
-        if not isinstance(setting, MpsResource) or not setting.is_shared:
+        if not isinstance(setting, MpsResource):
             continue
         taken = [gpu for gpu in gpus if gpu.uuid in claims.takers and claims.takers[gpu.uuid] is entry]
         cases = [_Case(entry, setting, gpu, pins, driver) for gpu in taken]
@@ -64,7 +64,7 @@ def find_unsupported(
 
 
 def find_client_limits(entry: Entry, gpu: Gpu, pins: Mapping[str, str]) -> ClientLimits | None:
-    """What a client of the entry may use of a GPU that the entry takes; None where MPS limits nothing.
+    """What a client of the entry may use of a GPU that the entry takes; None where MPS limits nothing: to one replica.
 
     Memory is a limit of the GPU's own, else the entry's, else an equal share, multiplied where overcommitment says so
     but never more than there is.

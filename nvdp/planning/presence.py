@@ -175,8 +175,14 @@ def _find_uuid(known: Mapping[str, Sighting], pci: str | None, index: int) -> st
 def _order(present: Iterable[Sighting], absent: Sequence[Sighting]) -> tuple[Sighting, ...]:
     """By NVML index; absent GPUs stand before the first one with a higher PCI address, as they did."""
     ordered = sorted(present, key=lambda sighting: sighting.gpu.index)
-    for sighting in sorted(absent, key=lambda sighting: (sighting.gpu.pci or "~", sighting.gpu.uuid)):
-        pci = sighting.gpu.pci or "~"
-        place = next((n for n, other in enumerate(ordered) if (other.gpu.pci or "~") > pci), len(ordered))
+    for sighting in sorted(absent, key=lambda sighting: (_slot(sighting), sighting.gpu.uuid)):
+        slot = _slot(sighting)
+        place = next((n for n, other in enumerate(ordered) if _slot(other) > slot), len(ordered))
         ordered.insert(place, sighting)
     return tuple(ordered)
+
+
+def _slot(sighting: Sighting) -> tuple[bool, int, str]:
+    """Sorts by PCI address, whose domain may have more digits; without one last."""
+    pci = sighting.gpu.pci or ""
+    return not pci, len(pci), pci

@@ -12,7 +12,6 @@ from typing import TypeAlias
 from nvdp.config.schema import Config, MigStrategy
 from nvdp.config.unbuilt import Outcome, Unbuilt, find_unbuilt
 from nvdp.model.inventory import Gpu, MigMode
-from nvdp.model.listing import Strategy
 from nvdp.planning.assignment import Withheld
 from nvdp.planning.pins import list_references
 from nvdp.planning.sharing import Claims
@@ -47,11 +46,7 @@ def _concerned(unbuilt: Unbuilt, config: Config, claims: Claims, pins: Mapping[s
         meant = [one for one in list_references(config) if one.is_mig and one.path.rpartition("[")[0] == path]
         return lambda gpu: any(reference.may_match(gpu, pins) for reference in meant)
     if path.startswith("sharing.mps.resources["):
-        taken = {
-            uuid
-            for uuid, entry in claims.takers.items()
-            if entry.path == path and entry.shared_strategy is Strategy.MPS
-        }
+        taken = {uuid for uuid, entry in claims.takers.items() if entry.path == path}
         meant = [one for one in list_references(config) if one.is_mig and one.path.startswith(f"{path}.devices[")]
         return lambda gpu: gpu.uuid in taken or any(reference.may_match(gpu, pins) for reference in meant)
     return lambda _gpu: True

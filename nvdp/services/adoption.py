@@ -27,6 +27,9 @@ from nvdp.services.events import ConfigRead
 _READING_S = 5.0  # from an edit to its having been read, generously
 
 
+_MOST_TOLD = 20  # lines about one file
+
+
 class Memory(Protocol):
     """What outlives the process (services/remembering.py). ``pins`` are UUIDs behind references by index and counts."""
 
@@ -216,9 +219,13 @@ class Adoption:
             self._log(Reason.SERVICE_RESTARTED, f"following references failed, they stay as they were: {text}")
             return
         self._memory.remember_pins(pins)
-        for sentence in unmatched:
-            if sentence not in self.unmatched:
-                self._log(Reason.CONFIG_REFERENCE_UNMATCHED, sentence)
+        known = set(self.unmatched)
+        news = [sentence for sentence in unmatched if sentence not in known]
+        for sentence in news[:_MOST_TOLD]:
+            self._log(Reason.CONFIG_REFERENCE_UNMATCHED, sentence)
+        if len(news) > _MOST_TOLD:
+            rest = f"and {len(news) - _MOST_TOLD} more; nvdp plan shows them all"
+            self._log(Reason.CONFIG_REFERENCE_UNMATCHED, rest)
         self._in_force = msgspec.structs.replace(self._in_force, pins=pins, unmatched=unmatched)
 
     def _is_fit(self, candidate: Config, inventory: Inventory, ailments: Mapping[str, Ailment]) -> bool:

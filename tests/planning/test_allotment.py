@@ -163,9 +163,9 @@ def test_the_final_name_and_the_form_follow_from_rename_and_replicas(keys, by_de
     assert assignment.form.shared is (assignment.strategy is not Strategy.NONE) is (assignment.replicas > 1)
 
 
-def test_an_mps_entry_of_one_replica_is_a_whole_card():
+def test_an_mps_entry_of_one_replica_is_no_whole_card_without_its_daemon():
     text = "sharing: {mps: {resources: [{name: gpu, rename: m, devices: [0], replicas: 1}]}}"
-    assert shown(allotted(text, gpu(0), gpu(1))) == {0: "m", 1: "gpu"}
+    assert allotted(text, gpu(0), gpu(1)).withheld.keys() == {uuid(0)}
 
 
 def test_an_mps_entry_shows_its_hardware_problem_before_that_it_is_not_built():

@@ -22,6 +22,11 @@ def test_gpus_whose_slot_is_unknown_come_last_by_uuid():
     assert [one.uuid for one in order_gpus([*unknown, gpu(7)])] == [uuid(7), uuid(0), uuid(4)]
 
 
+def test_a_domain_of_five_digits_comes_after_those_of_four():
+    far, near = gpu(0, pci="10000:01:00.0"), gpu(1, pci="ffff:01:00.0")
+    assert order_gpus([far, near]) == (near, far)
+
+
 def test_a_form_reads_as_people_say_it():
     assert str(Form(GPU, shared=False)) == "nvidia.com/gpu (whole)"
     assert str(Form(GPU, shared=True)) == "nvidia.com/gpu (shared)"

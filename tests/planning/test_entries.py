@@ -33,12 +33,12 @@ def test_a_file_that_shares_nothing_has_no_entries():
     assert list_entries(parse()) == ()
 
 
-@pytest.mark.parametrize("block", ["timeSlicing", "mps"])
-def test_one_replica_is_the_device_itself(block):
+@pytest.mark.parametrize(("block", "of_one"), [("timeSlicing", Strategy.NONE), ("mps", Strategy.MPS)])
+def test_one_replica_is_the_device_itself_though_mps_needs_its_daemon_for_it(block, of_one):
     whole, shared = list_entries(
         parse(f"sharing: {{{block}: {{resources: [{{name: a, replicas: 1}}, {{name: b, replicas: 2}}]}}}}")
     )
-    assert whole.shared_strategy is Strategy.NONE
+    assert whole.shared_strategy is of_one
     assert shared.shared_strategy is shared.strategy is not Strategy.NONE
 
 

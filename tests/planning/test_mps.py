@@ -195,9 +195,8 @@ def test_of_several_problems_the_one_that_no_edit_of_a_figure_would_solve_comes_
     assert said in problem(mps(f"{LIMIT}: 96Gi", replicas=60), card(0), card(1, **facts))
 
 
-def test_one_replica_is_no_mps_and_needs_nothing_of_it():
-    text = mps(f"{LIMIT}: 96Gi", replicas=1)
-    assert shown(allotted(text, card(0, mig=MigMode.ENABLED), card(1, compute_capability="3.5"))) == {0: "m", 1: "m"}
+def test_one_replica_needs_a_daemon_and_so_a_card_that_can_do_mps():
+    assert "compute capability 3.5" in problem(mps(replicas=1), card(0), card(1, compute_capability="3.5"))
 
 
 # Limits of each client

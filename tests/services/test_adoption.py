@@ -315,6 +315,15 @@ def test_a_reference_that_names_nothing_is_told_once_and_again_when_it_does_so_a
     assert scene.adoption.unmatched == (told,)
 
 
+def test_a_file_with_many_references_in_vain_does_not_flood_the_log():
+    scene = Scene()
+    scene.adopt(parse(f"devices: {{exclude: [{', '.join(uuid(number) for number in range(10, 510))}]}}"))
+    told = scene.record.texts(Reason.CONFIG_REFERENCE_UNMATCHED)
+    assert len(told) == 21
+    assert told[-1] == "and 480 more; nvdp plan shows them all"
+    assert len(scene.adoption.unmatched) == 500
+
+
 def test_without_a_configuration_there_is_nothing_to_follow():
     scene = Scene()
     scene.adoption.follow(inventory(gpu(0)), {})
