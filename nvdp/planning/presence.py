@@ -111,11 +111,16 @@ def silence(before: Presence, entry: Silenced, *, wall: float) -> Presence:
 
 
 def lose_driver(before: Presence, text: str, *, wall: float) -> Presence:
-    """NVML failed as a whole: every GPU keeps its facts and is out of order until a scan succeeds."""
+    """NVML failed as a whole: every GPU keeps its facts and is out of order until a scan succeeds.
+
+    One that had vanished before stays so: its index may be another's.
+    """
     return msgspec.structs.replace(
         before,
         sightings=tuple(
             msgspec.structs.replace(sighting, ailment=_ail(sighting.ailment, Cause.DRIVER_LOST, text, wall))
+            if sighting.absent_since is None
+            else sighting
             for sighting in before.sightings
         ),
     )

@@ -146,11 +146,15 @@ def test_a_gpu_is_identified_by_name_by_slot_or_by_place() -> None:
     assert identify(None, GpuRef(index=0, count=2)) is None
 
 
-def test_a_lost_driver_is_an_ailment_of_all_and_takes_no_facts() -> None:
+def test_a_lost_driver_is_an_ailment_of_all_that_are_there_and_takes_no_facts() -> None:
     before = merge(merge(None, scan(0, 1, 2)), scan(0, 1), now=10)
     presence = lose_driver(before, "nvmlInit: gone", wall=2000.0)
     assert presence.inventory == before.inventory
-    assert set(causes(presence).values()) == {Cause.DRIVER_LOST}
+    assert causes(presence) == {
+        "GPU-0": Cause.DRIVER_LOST,
+        "GPU-1": Cause.DRIVER_LOST,
+        "GPU-2": Cause.VANISHED,  # still: no index may be taken for its own
+    }
     assert {uuid: ailment.since for uuid, ailment in presence.ailments.items()} == {
         "GPU-0": 2000.0,
         "GPU-1": 2000.0,
