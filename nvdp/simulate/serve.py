@@ -106,6 +106,7 @@ class _Playground:
             "config": f"{self._config_file}    edit and save it: how GPUs are shared",
             "node file": f"{self._node_file}    edit and save it: lost: [3] loses a GPU",
             "log": f"{self._stage.root / 'daemon.log'}",
+            "ask": f"nvdp status --run-dir {self._stage.run_dir}    what there is, and what is wrong with it",
             "probes": f"http://127.0.0.1:{port}/readyz   http://127.0.0.1:{port}/metrics",
             "type": _HELP[0],
             **{" " * number: line for number, line in enumerate(_HELP[1:], 1)},

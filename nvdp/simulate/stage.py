@@ -44,6 +44,7 @@ class Stage:
         self.kubelet = Kubelet(self.root)
         (self.root / "config").mkdir()
         self.config = ConfigMapDirectory(self.root / "config")
+        self.run_dir = self.root / "run"
         self.node_file = self.root / "node.yaml"
         self.node_file.write_bytes(self.node_source.read_bytes())
         self._daemon: DaemonProcess | None = None
@@ -73,7 +74,7 @@ class Stage:
             "kubelet-root": self.root,
             "simulated-node": node_file or self.node_file,
             "state-dir": self.root / "state",
-            "run-dir": self.root / "run",
+            "run-dir": self.run_dir,
             "metrics-port": self.port,
             "log-format": "text",
         }

@@ -5,6 +5,8 @@ from __future__ import annotations
 import queue
 import re
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -109,7 +111,12 @@ def test_the_tours_own_files_can_be_edited_where_they_are(served, command):
     screen = served()
     config = Path(screen.wait(r"config +(\S+) ")[1])
     node = Path(screen.wait(r"node file +(\S+) ")[1])
+    ask = screen.wait(r"ask +nvdp (status --run-dir \S+) ")[1]
     screen.wait(r"allocatable 0 -> 32 ")
+    asked = subprocess.run(
+        [sys.executable, "-m", "nvdp", *ask.split()], capture_output=True, text=True, check=False, timeout=20
+    )
+    assert "nvidia.com/gpu       32       32  time-slicing × 4" in asked.stdout
     config.write_text(config.read_text().replace("replicas: 4", "replicas: 5"))
     screen.wait(r"allocatable 32 -> 40 ")
     assert "lost: []" in node.read_text()
