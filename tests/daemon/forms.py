@@ -123,6 +123,12 @@ def _count(kubelet: Kubelet, *, health: set[str]) -> dict[str, set[Offer]]:
     return offers
 
 
+def restart_kubelet(kubelet: Kubelet) -> None:
+    """Restart it, and wait until it has taken in its pods again."""
+    kubelet.restart()
+    kubelet.wait_until(lambda: not kubelet.readmissions_pending, LIMIT_S)
+
+
 class Hold(NamedTuple):
     """A pod that has an ID of a card. Times are monotonic; ``until`` is infinity while it runs."""
 

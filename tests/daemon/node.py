@@ -59,6 +59,12 @@ def build_config(share: int | None = None, **blocks: Any) -> dict[str, Any]:
     return {**config, **blocks}
 
 
+def build_sliced(*entries: dict[str, Any], **blocks: Any) -> dict[str, Any]:
+    """A configuration that offers some cards in two pieces under another name, as each entry says."""
+    resources = [{"name": GPU, "rename": SHARED, "replicas": 2, **entry} for entry in entries]
+    return build_config(sharing={"timeSlicing": {"resources": resources}}, **blocks)
+
+
 class Machine:
     """A simulated machine with ``count`` cards, half of them on each of two NUMA nodes; each change is one rename.
 
