@@ -9,14 +9,14 @@ the safe side.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
 from nvdp.errors import HostError
-from nvdp.model.held import Holding
+from nvdp.model.held import Holding, merge_holdings
 
 CHECKPOINT_NAME = "kubelet_internal_checkpoint"
 """Of the file, in the directory of the kubelet's registration socket."""
@@ -54,20 +54,18 @@ class _Registered(msgspec.Struct, frozen=True, rename="pascal"):
 def parse_checkpoint(data: bytes) -> tuple[Holding, ...]:
     """All device IDs that pods hold, sorted, each once per container. Raises HostError if it is no such file."""
     entries = _decode(data, _Checkpoint).data.pod_device_entries or []
-    return tuple(
-        sorted(
-            {
-                Holding(
-                    resource=entry.resource_name,
-                    device_id=device_id,
-                    namespace="",
-                    pod=entry.pod_uid,
-                    container=entry.container_name,
-                )
-                for entry in entries
-                for device_id in _device_ids(entry)
-            }
+    return merge_holdings(
+        Holding(
+            resource=entry.resource_name,
+            device_id=device_id,
+            namespace="",
+            pod=entry.pod_uid,
+            container=entry.container_name,
+            numa_node=numa_node,
         )
+        for entry in entries
+        for numa_node, device_ids in _by_node(entry)
+        for device_id in device_ids
     )
 
 
@@ -113,7 +111,10 @@ def _open(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW)
 
 
-def _device_ids(entry: _Entry) -> set[str]:
-    if isinstance(entry.device_ids, dict):
-        return {device_id for ids in entry.device_ids.values() for device_id in ids or ()}
-    return set(entry.device_ids or ())
+def _by_node(entry: _Entry) -> Iterator[tuple[int | None, Sequence[str]]]:
+    """Device IDs by NUMA node; None is where the kubelet counts a device on none."""
+    if not isinstance(entry.device_ids, dict):
+        yield None, entry.device_ids or ()
+        return
+    for node, device_ids in entry.device_ids.items():
+        yield (int(node) if node.isdecimal() else None), device_ids or ()

@@ -20,7 +20,7 @@ from nvdp.errors import KubeletError
 from nvdp.kubelet.proto import podresources_v1_pb2 as podresources
 from nvdp.kubelet.protocol import GET_ALLOCATABLE_RESOURCES, LIST_POD_RESOURCES, Call
 from nvdp.kubelet.server import build_address
-from nvdp.model.held import Holding
+from nvdp.model.held import Holding, merge_holdings
 
 Q = TypeVar("Q", bound=Message)
 A = TypeVar("A", bound=Message)
@@ -140,22 +140,19 @@ class PodResourcesClient:
 
 def build_holdings(answer: podresources.ListPodResourcesResponse) -> tuple[Holding, ...]:
     """A device on two NUMA nodes comes twice and counts once. Devices of ResourceClaims are not ours and not listed."""
-    return tuple(
-        sorted(
-            {
-                Holding(
-                    resource=devices.resource_name,
-                    device_id=device_id,
-                    namespace=pod.namespace,
-                    pod=pod.name,
-                    container=container.name,
-                )
-                for pod in answer.pod_resources
-                for container in pod.containers
-                for devices in container.devices
-                for device_id in devices.device_ids
-            }
+    return merge_holdings(
+        Holding(
+            resource=devices.resource_name,
+            device_id=device_id,
+            namespace=pod.namespace,
+            pod=pod.name,
+            container=container.name,
+            numa_node=min((node.id for node in devices.topology.nodes), default=None),
         )
+        for pod in answer.pod_resources
+        for container in pod.containers
+        for devices in container.devices
+        for device_id in devices.device_ids
     )
 
 

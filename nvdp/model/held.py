@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable
 
 import msgspec
 
@@ -15,18 +16,33 @@ class Source(enum.Enum):
 
 
 class Holding(msgspec.Struct, frozen=True, kw_only=True, order=True):
-    """One device ID held by one container. From the checkpoint only the pod's UID is known: it stands in ``pod``."""
+    """One device ID held by one container. From the checkpoint only the pod's UID is known: it stands in ``pod``.
+
+    ``numa_node`` is where the device was when it was given out, as the kubelet remembers it; the lowest of several.
+    """
 
     resource: str
     device_id: str
     namespace: str
     pod: str
     container: str
+    numa_node: int | None = None
 
     @property
     def holder(self) -> str:
         """``namespace/pod``, or the pod's UID where no more is known."""
         return f"{self.namespace}/{self.pod}" if self.namespace else self.pod
+
+
+def merge_holdings(found: Iterable[Holding]) -> tuple[Holding, ...]:
+    """``found``, sorted, each ID once per container: the kubelet names a device once for each of its NUMA nodes."""
+    merged: dict[tuple[str, ...], Holding] = {}
+    for holding in found:
+        key = (holding.resource, holding.device_id, holding.namespace, holding.pod, holding.container)
+        known = merged.get(key, holding)
+        nodes = [each.numa_node for each in (known, holding) if each.numa_node is not None]
+        merged[key] = msgspec.structs.replace(holding, numa_node=min(nodes, default=None))
+    return tuple(merged[key] for key in sorted(merged))
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True):

@@ -87,7 +87,12 @@ def restore(held: Held, *, names: frozenset[str], now: float) -> dict[str, Given
     given: dict[str, Given] = {}
     for resource, held_ids in our_holdings(held, names=names).items():
         devices = tuple(
-            ListedDevice(id=device_id, gpu_uuid=uuid_of_id(device_id), cause=Cause.WITHDRAWING)
+            ListedDevice(
+                id=device_id,
+                gpu_uuid=uuid_of_id(device_id),
+                numa_node=held_ids[device_id].numa_node,
+                cause=Cause.WITHDRAWING,
+            )
             for device_id in sorted(held_ids, key=order_of_id)
         )
         refusals = {device.id: Refusal(0, now, now) for device in devices}

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-import msgspec
-
 from nvdp.config.schema import Config
 from nvdp.model.inventory import Gpu
-from nvdp.model.listing import ListedDevice, Strategy
+from nvdp.model.listing import Strategy
 from nvdp.planning.assignment import Assignment
 
 
@@ -32,13 +30,3 @@ def find_numa_aware(
         known = config.allocation.numa_hints and gpu.numa_node is not None
         aware[resource] = aware.get(resource, True) and known and may_be_kept
     return aware
-
-
-def level_nodes(devices: tuple[ListedDevice, ...], held: Collection[str]) -> tuple[ListedDevice, ...]:
-    """``devices``, all without their nodes if one that a pod holds has none, as of a GPU that is gone since a restart.
-
-    To a kubelet with a topology policy that pod would fit nowhere, and end with the kubelet's next restart.
-    """
-    if not any(device.numa_node is None and device.id in held for device in devices):
-        return devices
-    return tuple(msgspec.structs.replace(device, numa_node=None) for device in devices)

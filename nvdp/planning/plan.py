@@ -22,7 +22,7 @@ from nvdp.planning.assignment import Assignment, Form, Withheld, order_gpus
 from nvdp.planning.facts import build_facts
 from nvdp.planning.fitting import fit, withhold_excess
 from nvdp.planning.ledger import Given, find_known, find_leaving, number_of_id, order_of_id, our_holdings, uuid_of_id
-from nvdp.planning.locality import find_numa_aware, level_nodes
+from nvdp.planning.locality import find_numa_aware
 from nvdp.planning.numbering import choose_numbers
 from nvdp.planning.withdrawal import Verdict, Waiting, is_unseen, may_change, may_leave
 
@@ -148,9 +148,7 @@ class _Drafting:
             offered = tuple(gpu for gpu in self._gpus if self._form_resource(gpu) == resource)
             lists[resource] = ResourceList(
                 resource=resource,
-                devices=level_nodes(
-                    fit(self._lists[resource], self._known_by_resource(resource)), self._holders.get(resource, ())
-                ),
+                devices=fit(self._lists[resource], self._known_by_resource(resource)),
                 facts=build_facts(
                     self._inputs.config,
                     offered or self._gpus,
@@ -248,7 +246,7 @@ class _Drafting:
             wanted = self._lists.setdefault(resource, {})
             for device_id in sorted(holdings.keys() - wanted.keys(), key=order_of_id):
                 gpu_uuid = uuid_of_id(device_id)
-                device = ListedDevice(id=device_id, gpu_uuid=gpu_uuid)
+                device = ListedDevice(id=device_id, gpu_uuid=gpu_uuid, numa_node=holdings[device_id].numa_node)
                 wanted[device_id] = self._withdraw(resource, device, holdings[device_id].holder)
                 self._waits = True
         for resource in [name for name, listed in self._lists.items() if not listed]:
@@ -267,7 +265,7 @@ class _Drafting:
         return assignment is None or assignment.form != form
 
     def _withdraw(self, resource: str, device: ListedDevice, holder: str) -> ListedDevice:
-        known = self._numa_nodes.get(device.gpu_uuid)  # what a predecessor gave out came to us without its node
+        known = self._numa_nodes.get(device.gpu_uuid)  # of one that is gone, the kubelet remembers the node
         numa_node = device.numa_node if known is None else known
         return msgspec.structs.replace(
             device,

@@ -35,8 +35,10 @@ def entry(device_ids: object, *, pod: str = "uid-1", resource: str = "nvidia.com
     }
 
 
-def holding(device_id: str, pod: str = "uid-1") -> Holding:
-    return Holding(resource="nvidia.com/gpu", device_id=device_id, namespace="", pod=pod, container="main")
+def holding(device_id: str, pod: str = "uid-1", numa_node: int | None = None) -> Holding:
+    return Holding(
+        resource="nvidia.com/gpu", device_id=device_id, namespace="", pod=pod, container="main", numa_node=numa_node
+    )
 
 
 def parse(content: object) -> tuple[Holding, ...]:
@@ -47,7 +49,11 @@ def test_devices_by_numa_node_count_once_each():
     content = checkpoint(
         entry({"0": ["GPU-b", "GPU-a"], "1": ["GPU-a"], "-1": None}), entry({"-1": ["GPU-c"]}, pod="u2")
     )
-    assert parse(content) == (holding("GPU-a"), holding("GPU-b"), holding("GPU-c", "u2"))
+    assert parse(content) == (
+        holding("GPU-a", numa_node=0),
+        holding("GPU-b", numa_node=0),
+        holding("GPU-c", "u2"),
+    )
 
 
 def test_the_format_before_1_20_has_a_plain_list():

@@ -72,8 +72,10 @@ def pods(*names: str, ids: tuple[str, ...] = ("GPU-a",)) -> podresources.ListPod
     )
 
 
-def holding(pod: str, device_id: str = "GPU-a") -> Holding:
-    return Holding(resource=RESOURCE, device_id=device_id, namespace="team-a", pod=pod, container="main")
+def holding(pod: str, device_id: str = "GPU-a", numa_node: int | None = None) -> Holding:
+    return Holding(
+        resource=RESOURCE, device_id=device_id, namespace="team-a", pod=pod, container="main", numa_node=numa_node
+    )
 
 
 @pytest.fixture
@@ -104,7 +106,7 @@ def test_a_device_on_two_numa_nodes_counts_once_and_the_answer_is_sorted(lister,
             entry = container.devices.add(resource_name=RESOURCE, device_ids=[f"GPU-{name}"])
             entry.topology.nodes.add(id=node)
     lister.answer = answer
-    assert client.list(5) == (holding("a", "GPU-a"), holding("b", "GPU-b"))
+    assert client.list(5) == (holding("a", "GPU-a", numa_node=0), holding("b", "GPU-b", numa_node=0))
 
 
 @pytest.mark.requirement(47)

@@ -253,16 +253,12 @@ def test_the_clock_may_begin_at_zero():
 
 @pytest.mark.requirement(39)
 @pytest.mark.requirement(49)
-def test_while_a_pod_holds_what_has_no_node_no_device_has_one_for_the_kubelet_would_turn_the_pod_away():
-    held = answer(holding(f"{uuid(9)}::1"))
-    after_a_restart = {"given": restore(held, names=frozenset(), now=100.0), "held": held}
-    plan = build_plan(inputs(sliced(2), gpu(0, numa_node=0), **after_a_restart))
-    assert [device.id for device in plan.lists[GPU].devices] == [*replicas(uuid(0), 0, 1), f"{uuid(9)}::1"]
-    assert nodes_of(plan) == [None, None, None]
-
-    unheld = msgspec.structs.replace(held, holdings=())
-    given = restore(held, names=frozenset(), now=100.0)
-    assert nodes_of(build_plan(inputs(sliced(2), gpu(0, numa_node=0), given=given, held=unheld))) == [0, 0, None]
+def test_what_a_pod_holds_of_a_gpu_that_went_while_nothing_ran_here_has_the_node_that_the_kubelet_remembers():
+    held = answer(msgspec.structs.replace(holding(f"{uuid(9)}::1"), numa_node=1))
+    for known in (restore(held, names=frozenset(), now=100.0), {}):
+        plan = build_plan(inputs(sliced(2), gpu(0, numa_node=0), given=known, held=held))
+        assert [device.id for device in plan.lists[GPU].devices] == [*replicas(uuid(0), 0, 1), f"{uuid(9)}::1"]
+        assert nodes_of(plan) == [0, 0, 1]
 
 
 def test_pieces_that_must_be_of_different_gpus_are_of_no_numa_node_for_the_kubelet_would_count_pieces():
