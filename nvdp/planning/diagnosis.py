@@ -110,7 +110,7 @@ def _find_registration(status: Status) -> Iterator[Finding]:
             waiting.setdefault(resource.missing or "not registered yet", []).append(resource.name)
     for missing, names in waiting.items():
         remedy = next((text for part, text in remedies.REGISTRATION if part in missing), remedies.REGISTRATION_ELSE)
-        cause = f"{join_some(names)} not registered: {missing}"
+        cause = f"{join_some(names)}: {missing}"
         yield Finding(reason=Reason.REGISTRATION_FAILED.word, gravity=_judge(status), cause=cause, remedy=remedy)
 
 

@@ -166,6 +166,15 @@ def test_every_state_of_a_device_has_its_word():
     ]
 
 
+@pytest.mark.parametrize(
+    ("facts", "word"),
+    [({}, "registered"), ({"registered": False}, "not registered"), ({"registered": False, "planned": 0}, "leaving")],
+)
+def test_every_state_before_the_kubelet_has_its_word(facts, word):
+    text = text_of(msgspec.structs.replace(WELL, resources=(resource(**facts),)))
+    assert f"time-slicing × 10  {word}\n" in text
+
+
 def test_waits_and_a_refused_and_a_waiting_edit_are_shown():
     config = msgspec.structs.replace(
         WELL.config, valid=False, refused="/config/mixed:1:1: wrong", pending="sha256:2", pending_until=AT

@@ -156,10 +156,10 @@ def test_no_kubelet(root, start, status, exists):
         (root / "k" / "device-plugins").mkdir(parents=True)
     start(build_config(share=4))
 
-    asked = status("RegistrationFailed: ")
+    asked = status(cause)
 
     assert (asked.code, asked.verdict) == (4, "not ready: NotRegistered")
-    assert re.search(rf"nvidia.com/gpu not registered: \S+/{cause}", asked.findings[0])
+    assert re.match(rf"RegistrationFailed: nvidia.com/gpu: \S+/{cause}", asked.findings[0])
     assert f"→ {remedy}" in asked.findings[0]
 
 
@@ -167,7 +167,7 @@ def test_a_kubelet_that_refuses(kubelet, start, status):
     kubelet.faults.refuse_registrations(1000, "the resource is not to my taste")
     start(build_config(share=4))
 
-    asked = status("RegistrationFailed: ")
+    asked = status("RegistrationFailed: nvidia.com/gpu: the kubelet refuses: ")
 
     assert (asked.code, asked.verdict) == (4, "not ready: NotRegistered")
     assert "the kubelet refuses: the resource is not to my taste → journalctl -u kubelet" in asked.findings[0]

@@ -242,9 +242,11 @@ def test_exhausted_inotify_is_reported_once_and_recovers_by_itself(tmp_path):
         for number in range(20):
             path.write_text(f"version {number}")
             told.wait_for(config_fingerprint(path))
-        assert [reason for reason, _, _ in log] == [Reason.WATCH_DEGRADED]
+        ((reason, msg, _),) = log
+        assert reason is Reason.WATCH_DEGRADED
+        assert (watcher.trouble.reason, watcher.trouble.text) == (reason.word, msg)
         script.refused_instance = None
-        wait_until(lambda: watcher._covered)
+        wait_until(lambda: watcher._covered and watcher.trouble is None)
         assert len(log) == 1
         assert script.opened == 1
 

@@ -202,8 +202,11 @@ def test_a_port_in_use_is_a_warning_and_taken_once_it_is_free():
             assert heard.changed.wait_for(lambda: heard.log, 5)
         assert heard.log[0][0] is Reason.PORT_TAKEN
         assert heard.log[0][1].startswith(f"port {port} is in use")
+        assert server.trouble.reason == "PortTaken"
+        assert server.trouble.text.startswith(f"port {port} is in use")
         occupant.close()
         assert server.wait_listening(5)
+        assert server.trouble is None
         assert get(port, "/hello")[0] == 200
     finally:
         server.stop()

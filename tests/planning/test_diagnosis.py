@@ -134,11 +134,11 @@ CASES = {
     ),
     "no kubelet": (
         bad("NotRegistered", resources=(resource(missing="/k.sock: no such socket; waiting for the kubelet"),)),
-        ("RegistrationFailed", Gravity.NOT_READY, f"{GPU} not registered: /k.sock: no such socket", "--kubelet-root"),
+        ("RegistrationFailed", Gravity.NOT_READY, f"{GPU}: /k.sock: no such socket", "--kubelet-root"),
     ),
     "a kubelet that refuses": (
         bad("NotRegistered", resources=(resource(missing="the kubelet refuses: no"), resource(SHARED, missing="y"))),
-        ("RegistrationFailed", Gravity.NOT_READY, f"{GPU} not registered: the kubelet refuses: no", "journalctl"),
+        ("RegistrationFailed", Gravity.NOT_READY, f"{GPU}: the kubelet refuses: no", "journalctl"),
     ),
     "a part that died": (
         well(troubles=(Trouble(reason="ServiceRestarted", text="watch: KeyError", since=1795921927.0),)),
@@ -279,7 +279,7 @@ def test_a_lost_driver_is_told_once_and_not_of_each_of_its_gpus():
 def test_resources_that_miss_the_same_are_told_together():
     status = bad("NotRegistered", resources=(resource(missing="x"), resource(SHARED, missing="x")))
     (finding,) = diagnose(status)
-    assert finding.cause == f"{GPU}, {SHARED} not registered: x"
+    assert finding.cause == f"{GPU}, {SHARED}: x"
 
 
 def test_what_happens_to_many_in_the_same_way_is_told_once():

@@ -113,11 +113,13 @@ def test_a_full_disk_is_told_once_and_tried_again_until_it_takes_the_newest_stat
         disk.entered.wait(1)
     memory.remember_names(["b"])
     assert not memory.flush(1.0)
+    assert (memory.trouble.reason, memory.trouble.text) == told[0]
     disk.full = False
     while not disk.saved and time.monotonic() < deadline:
         disk.entered.clear()
         disk.entered.wait(1)
     assert memory.flush(1.0)
+    assert memory.trouble is None
     assert disk.saved[-1].resources == ("a", "b", "nvidia.com/gpu")
     assert told == [
         (
