@@ -1,7 +1,8 @@
 """The command line: finds the command, and turns whatever ends it into one line and an exit code.
 
 A command's module is imported when the command is used, so that ``nvdp run`` does not pay for tables and colours, and
-``nvdp config`` not for gRPC. Exit codes: 0 well, 1 could not, 2 wrong usage or configuration, 130 interrupted.
+``nvdp config`` not for gRPC. Exit codes: 0 well, 1 could not, 2 wrong usage or configuration, 130 interrupted; and what
+a command returns: 3 well with warnings, 4 works not.
 """
 
 from __future__ import annotations

@@ -359,6 +359,7 @@ def test_two_daemons_of_one_run_directory_serve_one_after_the_other(kubelet, dae
     wait_until(lambda: run_status(root).returncode == 0, what="the second one's status")
 
 
+@pytest.mark.invariant(1)
 def test_a_run_directory_that_cannot_be_had_costs_a_warning(kubelet, root, start):
     (root / "run").touch()
     daemon = start(build_config(share=4), wait=True)
