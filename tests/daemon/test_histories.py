@@ -64,7 +64,8 @@ class History:
 
     def _hold(self, resource) -> None:
         with contextlib.suppress(AdmissionError):
-            pod = self._kubelet.admit(f"team/pod-{len(self.holds)}", {"main": {resource: 1}})
+            limits = {"main": {resource: self._dice.choice([1, 1, 2])}}
+            pod = self._kubelet.admit(f"team/pod-{len(self.holds)}", limits)
             self.holds += [Hold(pod, resource, device, time.monotonic()) for device in pod.ids(resource)]
 
     def delete(self) -> None:
@@ -73,9 +74,10 @@ class History:
 
     def _end(self, ending) -> None:
         now = time.monotonic()
-        self.holds = [hold._replace(until=now) if hold in ending else hold for hold in self.holds]
-        for hold in ending:
-            self._kubelet.delete(hold.pod)
+        pods = {hold.pod.uid: hold.pod for hold in ending}
+        self.holds = [hold._replace(until=now) if hold.pod.uid in pods else hold for hold in self.holds]
+        for pod in pods.values():
+            self._kubelet.delete(pod)
 
     def lose_cards(self) -> None:
         self.heal()
