@@ -68,8 +68,8 @@ def build_sliced(*entries: dict[str, Any], **blocks: Any) -> dict[str, Any]:
 class Machine:
     """A simulated machine with ``count`` cards, half of them on each of two NUMA nodes; each change is one rename.
 
-    ``card`` has facts of all of them; a list of ``models``, ``products`` or ``numa`` has one for each. Slots keep their
-    PCI address, and the order of the cards in the file is that of their NVML index.
+    ``card`` has facts of all of them; a list of ``models``, ``products``, ``numa`` or ``uuid`` has one for each. Slots
+    keep their PCI address, and the order of the cards in the file is that of their NVML index.
     """
 
     def __init__(
@@ -80,10 +80,11 @@ class Machine:
         models: Sequence[str] = (),
         products: Sequence[str] = (),
         numa: Sequence[int | None] | None = (),
+        uuid: Sequence[str] = (),
         **card: Any,
     ) -> None:
         self.path = path
-        self.uuids = [gpu_uuid(number) for number in range(count)]
+        self.uuids = [*uuid] or [gpu_uuid(number) for number in range(count)]
         if numa is not None and not numa:
             numa = [number * 2 // count for number in range(count)]
         self._cards: list[dict[str, Any]] = [
