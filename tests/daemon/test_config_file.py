@@ -9,7 +9,7 @@ import yaml
 
 from tests.daemon.kernel import exhaust_inotify, mount
 from tests.daemon.node import GPU, build_config, healthy, rename_over
-from tests.daemon.process import LIMIT_S, Daemon
+from tests.daemon.process import LIMIT_S, wait_until, Daemon
 
 FOUR, TWO, FIVE = (yaml.safe_dump(build_config(share=share)) for share in (4, 2, 5))
 
@@ -89,7 +89,8 @@ def test_a_configmap_is_followed_within_a_second(kubelet, daemon, config_map):
     assert len(kubelet.registrations) == 1
     assert {message.stream for message in kubelet.messages(GPU)} == {1}
     daemon.wait_metric(4, "nvdp_config_edits_total", result="applied")
-    assert daemon.metric("nvdp_list_latency_seconds_count", cause="config") >= 3
+    count = "nvdp_list_latency_seconds_count"
+    wait_until(lambda: (daemon.metric(count, cause="config") or 0) >= 3, what="the times of three edits")
 
 
 def test_a_mount_that_is_made_anew_is_followed(kubelet, daemon, config_map):

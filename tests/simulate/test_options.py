@@ -128,7 +128,7 @@ def test_an_interrupted_tour_takes_everything_with_it(number, command):
     pid = int(wait_for_line(process, "real ").split("pid ")[1].split(")")[0])
     wait_for_line(process, "[1/")
     process.send_signal(number)
-    process.communicate(timeout=10)
+    process.communicate(timeout=30)
     assert process.returncode == (130 if number == signal.SIGINT else 128 + number)
     assert not Path(f"/proc/{pid}").exists()
     assert command.left == []
