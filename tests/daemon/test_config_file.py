@@ -9,7 +9,7 @@ import yaml
 
 from tests.daemon.kernel import exhaust_inotify, mount
 from tests.daemon.node import GPU, build_config, healthy, rename_over
-from tests.daemon.process import LIMIT_S, wait_until, Daemon
+from tests.daemon.process import LIMIT_S, Daemon, wait_until
 
 FOUR, TWO, FIVE = (yaml.safe_dump(build_config(share=share)) for share in (4, 2, 5))
 
