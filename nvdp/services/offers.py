@@ -14,7 +14,7 @@ from nvdp.kubelet.feed import Feed
 from nvdp.kubelet.sockets import SocketIdentity
 from nvdp.log import Log
 from nvdp.model.held import Held
-from nvdp.model.listing import ResourceList
+from nvdp.model.listing import AllocateTrace, ResourceList
 from nvdp.model.reasons import Reason
 from nvdp.planning.ledger import Given, begin_anew, give, note_taken, restore
 from nvdp.planning.reporting import Serving
@@ -91,6 +91,7 @@ class Offers:
         self._actors: dict[str, Actor] = {}
         self._stopping: list[Actor] = []
         self._given: dict[str, Given] = {}
+        self._inherited: dict[str, Mapping[str, AllocateTrace]] = {}  # Allocate calls that dead actors answered
         self._kubelet: SocketIdentity | None = None
         self._changed_at: dict[str, float] = {}
         self.serving: dict[str, Serving] = {}
@@ -99,7 +100,8 @@ class Offers:
     def given(self) -> Mapping[str, Given]:
         """What each resource was given out, with the Allocate calls up to now: read after the last list went out."""
         for resource, actor in self._actors.items():
-            self._given[resource] = msgspec.structs.replace(self._given[resource], allocations=actor.feed.allocations())
+            allocations = {**self._inherited.get(resource, {}), **actor.feed.allocations()}
+            self._given[resource] = msgspec.structs.replace(self._given[resource], allocations=allocations)
         return self._given
 
     @property
@@ -162,6 +164,7 @@ class Offers:
         for resource, actor in self._actors.items():
             if thread == f"resource {resource}":
                 actor.stop("its thread died")
+                self._inherited[resource] = self.given[resource].allocations
                 self._given[resource] = begin_anew(self._given[resource], now=self._clock())
                 self._start(resource, self._given[resource].listed)
                 return True
@@ -220,7 +223,7 @@ class Offers:
 
     def _withdraw(self, resource: str) -> None:
         del self._given[resource]
-        for known in (self.serving, self._sent, self._changed_at):
+        for known in (self.serving, self._sent, self._changed_at, self._inherited):
             known.pop(resource, None)
         self._returning.discard(resource)
         if (actor := self._actors.pop(resource, None)) is not None:

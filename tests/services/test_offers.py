@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from nvdp.kubelet.sockets import SocketIdentity
-from nvdp.model.listing import AllocationFacts
+from nvdp.model.listing import AllocateTrace, AllocationFacts
 from nvdp.model.reasons import Cause as Ailing
 from nvdp.model.reasons import Reason
 from nvdp.planning.ledger import Refusal
@@ -253,6 +253,25 @@ def test_actors_learn_of_a_kubelet_that_came_went_or_is_another():
     assert scene.see_kubelet(OTHER_KUBELET, at=scene.node.clock.now)
     scene.run()
     assert scene.offers.serving[GPU].registered
+
+
+@pytest.mark.invariant(4)
+def test_what_a_dead_actor_allocated_counts_for_the_one_in_its_place():
+    scene = Scene()
+    scene.give(listed(GPU, A, B))
+    with scene.actor.feed.allocating([A]):
+        pass
+    answered_at = scene.node.clock.now
+    scene.offers.restart("resource nvidia.com/gpu")
+    assert scene.offers.given[GPU].allocations == {A: AllocateTrace(0, answered_at)}
+    scene.offers.restart("resource nvidia.com/gpu")
+    scene.run()
+    with scene.actor.feed.allocating([A, B]):
+        assert scene.offers.given[GPU].allocations == {A: AllocateTrace(1), B: AllocateTrace(1)}
+    assert scene.offers.given[GPU].allocations[A].answered_at == scene.node.clock.now
+    scene.give()
+    scene.give(listed(GPU, A))
+    assert scene.offers.given[GPU].allocations == {}
 
 
 def test_the_first_kubelet_is_no_restart_whoever_was_there_first():
