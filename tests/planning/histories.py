@@ -1,159 +1,86 @@
-"""One node for random histories: the real planning functions between a model of the kubelet and of the hardware.
+"""One node for random histories: the plugin between a model of the kubelet and one of the hardware.
 
-Pods, streams, answers, edits, losses and restarts come in any order and at any time. ``check`` follows every step.
+Pods, streams, answers, edits, losses and restarts come in any order and at any time (``walks``). What must hold is
+checked at every list that is given out (``list_checks``) and after every step (``promises``).
 """
 
 from __future__ import annotations
 
 import msgspec
 
-from nvdp.config.schema import Config, Devices, SharedResource, Sharing, TimeSlicing
-from nvdp.model.duration import build_duration
-from nvdp.model.health import Ailment
-from nvdp.model.held import Held, Source
-from nvdp.model.inventory import Driver, Gpu, Inventory
-from nvdp.model.listing import ResourceList
-from nvdp.model.names import ResourceName
-from nvdp.model.reasons import Cause
-from nvdp.model.replica import parse_replica_id
-from nvdp.planning.ledger import Given, give, note_taken, restore
-from nvdp.planning.plan import Inputs, Plan, build_plan
-from tests.planning.kubelet_model import Kubelet
+from nvdp.planning.ledger import restore
+from nvdp.planning.presence import expire, find_next_expiry
+from tests.planning.kubelet_model import Grant
+from tests.planning.plugin_model import Plugin
 
-UNHEALTHY_S, QUIET_S, REMOVE_AFTER_S = 5.0, 2.0, 12.0
-MOST_TURNS = 8  # plans at one time; more would mean that planning does not come to rest
+ARRIVES_S = 0.4  # an Allocate reaches the plugin within this time of the kubelet's choice
+ANSWER_S = 0.01
 
 
-def uuid(number: int) -> str:
-    return f"GPU-00000000-0000-0000-0000-{number:012d}"
-
-
-def make_gpu(number: int) -> Gpu:
-    return Gpu(uuid=uuid(number), index=number, pci=f"0000:{number + 16:02x}:00.0", minor=number, product="NVIDIA A10")
-
-
-def make_config(replicas: int, *, rename: bool = False) -> Config:
-    entry = SharedResource(
-        name=ResourceName("nvidia.com/gpu"), replicas=replicas, path="sharing.timeSlicing.resources[0]", line=1
-    )
-    return Config(
-        sharing=Sharing(time_slicing=TimeSlicing(rename_by_default=rename, resources=(entry,))),
-        devices=Devices(remove_after=build_duration(seconds=REMOVE_AFTER_S)),
-        hash=f"sha256:{replicas}{rename}",
-        name="test",
-    )
-
-
-class Node:
+class Node(Plugin):
     """The node. All times are seconds of ``now``."""
-
-    def __init__(self, *, gpus: int = 2, replicas: int = 1) -> None:
-        self.now = 1000.0
-        self.config = make_config(replicas)
-        self.gpus = {uuid(number): make_gpu(number) for number in range(gpus)}
-        self.ailments: dict[str, Ailment] = {}
-        self.kubelet = Kubelet()
-        self.unreadable_from: float | None = None
-        self.held = Held(source=Source.POD_RESOURCES, requested_at=self.now)
-        self.given: dict[str, Given] = {}
-        self.names: frozenset[str] = frozenset()
-        self.plan: Plan | None = None
-        self.plans = 0
-        self.turn()
-
-    # -- the plugin -------------------------------------------------------------------------------------------------
-
-    def turn(self) -> None:
-        """Plan and give out until nothing more can be done at once, as the supervisor does."""
-        for _ in range(MOST_TURNS):
-            inputs = self.build_inputs()
-            self.plan = build_plan(inputs)
-            self.plans += 1
-            assert list(self.plan.lists) == sorted(self.plan.lists)
-            if self.plans % 16 == 0:
-                assert build_plan(_reorder(inputs)) == self.plan, "the plan depends on the order of a mapping"
-            before = {resource: given.listed for resource, given in self.given.items()}
-            self._give(self.plan)
-            self._check_withdrawals(before)
-            self._check_order(before)
-            if self.plan.check_at is None or self.plan.check_at > self.now:
-                return
-        raise AssertionError("planning does not come to rest")
-
-    def build_inputs(self) -> Inputs:
-        return Inputs(
-            config=self.config,
-            inventory=Inventory(driver=Driver(version="1", cuda_version="1"), gpus=tuple(self.gpus.values())),
-            ailments=self.ailments,
-            held=self.held,
-            given={
-                resource: msgspec.structs.replace(given, allocations=self.kubelet.traces(resource))
-                for resource, given in self.given.items()
-            },
-            names=self.names,
-            pins={},
-            control_nodes=(),
-            now=self.now,
-        )
-
-    def _give(self, plan: Plan) -> None:
-        for resource, listed in plan.lists.items():
-            before = self.given.get(resource)
-            if before is None or before.listed != listed:
-                version = before.version + 1 if before is not None else 1
-                self.given[resource] = give(before, listed, version=version, now=self.now)
-                if not self.kubelet.up:  # no stream is open
-                    self.given[resource] = note_taken(self.given[resource], version=version, now=self.now)
-        for resource in [resource for resource in self.given if resource not in plan.lists]:
-            del self.given[resource]
-            self.kubelet.lists.pop(resource, None)
-        self.names |= set(plan.lists)
-
-    def restart_plugin(self) -> None:
-        """The process dies and another begins, with what pods hold; without anything to read it cannot know of them."""
-        self.kubelet.lose_streams(self.now)
-        self.kubelet.answered.clear()
-        self.kubelet.unrecorded.clear()
-        self.given.clear()
-        self.plan = None
-        self.held = self.kubelet.read_holders(self.now)
-        if not self.kubelet.readable:
-            self.kubelet.unknowable.update(self.kubelet.pods)
-        self.given.update(restore(self.held, names=self.names, now=self.now))
-        self.turn()
 
     # -- the kubelet ------------------------------------------------------------------------------------------------
 
     def take_lists(self) -> None:
         """The kubelet reads what is in its streams."""
-        if self.kubelet.up:
-            for resource, given in list(self.given.items()):
-                self.kubelet.take(resource, given.listed, self.now)
-                self.given[resource] = note_taken(given, version=given.version, now=self.now)
-            self.turn()
+        for number in range(len(self.given)):
+            self.take_list(number)
 
-    def begin_allocate(self, resource: str, number: int, size: int) -> None:
-        """The kubelet picks devices that it believes free; the plugin looks at its newest list."""
-        free = self.kubelet.find_free(resource)
-        if len(free) < size or resource not in self.given:
-            return
-        chosen = [free[(number + step) % len(free)] for step in range(size)]
-        listed = self.given[resource].listed.by_id
-        if all(device_id in listed and listed[device_id].healthy for device_id in chosen):
-            self.kubelet.begin(resource, chosen)  # otherwise it is refused: the pod fails, nothing is held
+    def take_list(self, number: int, delay_s: float = 0.0, *, late: bool = False) -> None:
+        """One stream takes its newest list; the kubelet has read it ``delay_s`` later.
+
+        The plugin hears of it at once, or ``late``.
+        """
+        if self.kubelet.up and self.given:
+            resource = sorted(self.given)[number % len(self.given)]
+            given = self.given[resource]
+            self.kubelet.send(resource, given.listed, self.now + delay_s)
+            self.kubelet.read_sent(self.now)
+            if late:
+                self._reports.append((resource, given.version))
+            else:
+                self._note_taken(resource)
+                self.turn()
+
+    def choose(self, number: int, which: int, size: int) -> None:
+        """A pod comes, and the kubelet picks devices for it that it believes free."""
+        free = {resource: self.kubelet.find_free(resource) for resource in sorted(self.kubelet.lists)}
+        enough = [resource for resource, ids in free.items() if len(ids) >= size]
+        if enough:
+            ids = free[resource := enough[number % len(enough)]]
+            self.kubelet.choose(resource, [ids[(which + step) % len(ids)] for step in range(size)], self.now)
+
+    def arrive(self, number: int) -> None:
+        """Allocate reaches the plugin, which looks at its newest list."""
+        if self.kubelet.chosen:
+            _, call = self.kubelet.chosen.pop(number % len(self.kubelet.chosen))
+            (self.kubelet.in_flight if self._allows(call) else self.kubelet.refused).append(call)
+
+    def _allows(self, call: Grant) -> bool:
+        listed = self.given[call.resource].listed.by_id if call.resource in self.given else {}
+        return all(device_id in listed and listed[device_id].healthy for device_id in call.device_ids)
 
     def end_allocate(self, number: int) -> None:
+        """The plugin has answered, and refused what it refuses."""
+        self.kubelet.refused.clear()
         if self.kubelet.in_flight:
             self.kubelet.finish(number, self.now)
             self.turn()
 
+    def request_holders(self) -> None:
+        self.kubelet.request_holders(self.now)
+
     def answer_holders(self, *, late: bool) -> None:
-        self.held = self.kubelet.answer_holders(self.held, self.now, late=late)
+        self._answer_at = None
+        before, self.held = self.held, self.kubelet.answer_holders(self.held, self.now, late=late)
+        if before.source is None:
+            for resource, given in restore(self.held, names=self.names, now=self.now).items():
+                self.given.setdefault(resource, given)
         self.turn()
 
     def set_readable(self, *, readable: bool) -> None:
         self.kubelet.readable = readable
-        self._watch_sources()
 
     def set_kubelet_up(self, *, up: bool) -> None:
         """Stop or start it. While it is down no stream is open, and whatever is listed is offered by nobody."""
@@ -164,147 +91,71 @@ class Node:
         else:
             self.kubelet.stop()
             self.held = msgspec.structs.replace(self.held, unreadable_since=None)
-            for resource, given in list(self.given.items()):
-                self.given[resource] = note_taken(given, version=given.version, now=self.now)
-        self._watch_sources()
+            for resource in list(self.given):
+                self._note_taken(resource)
         self.turn()
 
-    def _watch_sources(self) -> None:
-        unreadable = self.kubelet.up and not self.kubelet.readable
-        self.unreadable_from = (self.unreadable_from or self.now) if unreadable else None
+    # -- time -------------------------------------------------------------------------------------------------------
 
-    # -- time, hardware, edits --------------------------------------------------------------------------------------
-
-    def pass_time(self, seconds: float) -> None:
-        self.now += seconds
-        self.kubelet.pass_time(self.now)
-        self.turn()
-
-    def edit(self, replicas: int, *, rename: bool) -> None:
-        self.config = make_config(replicas, rename=rename)
-        self.turn()
-
-    def lose(self, number: int) -> None:
-        if self.gpus:
-            gone = list(self.gpus)[number % len(self.gpus)]
-            self.ailments[gone] = Ailment(cause=Cause.VANISHED, text="gone", since=0.0)
+    def pass_time(self, seconds: float, how: str = "awake") -> None:
+        """``busy``: the plugin comes to itself only at the end; ``awake``: whenever it wants to; ``asking``: and it
+        asks for holders at once where that may change something, and every second while it waits for them.
+        """
+        end = self.now + seconds
+        while self.kubelet.chosen and self.kubelet.chosen[0][0] + ARRIVES_S < end:
+            self.arrive(0)
+        while self.now < end:
+            due = [end] if how == "busy" else [end, *(at for at in self._list_due(how) if at is not None)]
+            self.now = max(self.now + 1e-6, min(due))  # a clock moves on
+            self.kubelet.pass_time(self.now)
+            self.kubelet.read_sent(self.now)
+            self._see(expire(self.presence, now=self.now, remove_after_s=self.config.devices.remove_after.seconds))
             self.turn()
+            if how == "asking":
+                self._ask()
 
-    def forget(self) -> None:
-        """GPUs that vanished have been away for ``removeAfter``: the inventory is without them."""
-        if len(self.ailments) < len(self.gpus):
-            self.gpus = {gpu: facts for gpu, facts in self.gpus.items() if gpu not in self.ailments}
-            self.ailments.clear()
-            self.turn()
+    def _list_due(self, how: str) -> list[float | None]:
+        """When something happens by itself."""
+        assert self.plan is not None
+        expiry = find_next_expiry(self.presence, remove_after_s=self.config.devices.remove_after.seconds)
+        polls = [self._answer_at, self._asked_at + 1.0 if self.plan.waiting else None] if how == "asking" else []
+        return [self.plan.check_at, self.kubelet.next_at, expiry, *polls]
 
-    def plug_in(self, number: int) -> None:
-        self.gpus = dict(sorted({**self.gpus, uuid(number): make_gpu(number)}.items()))
-        self.ailments.pop(uuid(number), None)
-        self.turn()
-
-    def find_again(self) -> None:
-        self.ailments.clear()
-        self.turn()
-
-    def end_everything(self) -> None:
-        """Pods end, the kubelet, its sources and all GPUs are there, and all is quiet for a while."""
+    def settle(self) -> None:
+        """Pods end, the kubelet, its sources and all cards are well, and all is quiet for a while."""
         self.set_kubelet_up(up=True)
         self.set_readable(readable=True)
-        self.find_again()
-        while self.kubelet.in_flight:
+        self.machine.heal()
+        self.scan()
+        while self.kubelet.chosen:
+            self.arrive(0)
+        while self.kubelet.in_flight or self.kubelet.refused:
             self.end_allocate(0)
         while self.kubelet.pods:
-            self.kubelet.end_pod(0)
+            self.kubelet.end_pod(0, self.now)
         for _ in range(6):
             self.take_lists()
-            self.pass_time(3.0)
-            self.kubelet.request_holders(self.now)
-            self.answer_holders(late=False)
+            self.pass_time(3.0, "asking")
         self.take_lists()
 
-    # -- what must hold ---------------------------------------------------------------------------------------------
+    def black_out(self, text: str) -> None:
+        """For longer than ``removeAfter`` nobody can say who holds what, and meanwhile the file is edited."""
+        self.set_readable(readable=False)
+        self.take_lists()
+        self.pass_time(4.0, "asking")
+        self.edit(text)
+        for _ in range(4):
+            self.take_lists()
+            self.pass_time(4.0, "asking")
 
-    def _check_withdrawals(self, before: dict[str, ResourceList]) -> None:
-        """What a list lost was Unhealthy for 5 s, quiet for 2 s, and free: or nobody could be asked for long enough."""
-        kubelet = self.kubelet
-        holders = {key: pod for pod, grant in kubelet.pods.items() for key in grant.keys}
-        flying = {key for call in kubelet.in_flight for key in call.keys}
-        for resource, listed in before.items():
-            now_listed = self.given[resource].listed.by_id if resource in self.given else {}
-            for device_id in listed.by_id.keys() - now_listed.keys():
-                key = (resource, device_id)
-                assert key not in flying, f"{device_id} left during its Allocate"
-                assert self.now - kubelet.answered.get(key, float("-inf")) >= QUIET_S
-                if resource in kubelet.lists and device_id in kubelet.lists[resource].by_id:
-                    since = kubelet.unhealthy_since.get(key)
-                    assert since is not None, f"{device_id} left while the kubelet believes it Healthy"
-                    assert self.now - since >= UNHEALTHY_S
-                pod = holders.get(key)
-                if pod is not None and pod not in kubelet.unknowable:
-                    assert self.unreadable_from is not None, f"{device_id} left while {pod} holds it"
-                    assert self.now - self.unreadable_from >= REMOVE_AFTER_S
-                    kubelet.given_up.add(pod)
-                    if listed.by_id[device_id].gpu_uuid not in self.gpus:
-                        kubelet.unknowable.add(pod)
-
-    def _check_order(self, before: dict[str, ResourceList]) -> None:
-        """What is on offer before and after is so in the same order."""
-        for resource, listed in before.items():
-            if resource in self.given:
-                now_healthy = {device.id for device in self.given[resource].listed.devices if device.healthy}
-                stayed = [device.id for device in listed.devices if device.healthy and device.id in now_healthy]
-                known = set(stayed)
-                assert [device.id for device in self.given[resource].listed.devices if device.id in known] == stayed
-
-    def check(self) -> None:
-        """One GPU, one promise; what is on offer is offered in the form in which it is held; held IDs are listed."""
-        promised: dict[str, set[tuple[str, bool]]] = {}
-        for grant in (*self.kubelet.pods.values(), *self.kubelet.in_flight):
-            if grant.pod not in self.kubelet.unknowable:
-                listed = self.given[grant.resource].listed.by_id if grant.resource in self.given else {}
-                for device_id in grant.device_ids:
-                    assert device_id in listed or grant.pod in self.kubelet.given_up, (
-                        f"{device_id} is missing from the list while {grant.pod} holds it"
-                    )
-                    _note_form(promised, grant.resource, device_id)
-        for gpu, forms in promised.items():
-            assert len(forms) == 1, f"{gpu} is promised twice: {forms}"
-        for resource, given in self.given.items():
-            assert len(given.listed.by_id) == len(given.listed.devices)
-            for device in given.listed.devices:
-                if device.healthy:
-                    _note_form(promised, resource, device.id)
-        for gpu, forms in promised.items():
-            assert len(forms) == 1, f"{gpu} is offered in another form than it is held: {forms}"
-
-    def check_settled(self) -> None:
-        """Once all is quiet and no pod runs, exactly what the file says is offered, and nothing else is listed."""
-        time_slicing = self.config.sharing.time_slicing
-        assert time_slicing is not None
-        replicas = time_slicing.resources[0].replicas
-        name = "nvidia.com/gpu.shared" if replicas > 1 and time_slicing.rename_by_default else "nvidia.com/gpu"
+    def _ask(self) -> None:
+        """As services/held.py does."""
         assert self.plan is not None
-        assert not self.plan.waiting
-        assert set(self.given) == {name}
-        listed = self.given[name].listed
-        assert all(device.healthy for device in listed.devices)
-        counts = [sum(device.gpu_uuid == gpu for device in listed.devices) for gpu in self.gpus]
-        assert counts == [replicas] * len(self.gpus)
-        assert len(listed.devices) == sum(counts)
-
-
-def _note_form(forms: dict[str, set[tuple[str, bool]]], resource: str, device_id: str) -> None:
-    replica = parse_replica_id(device_id)
-    assert replica is not None
-    forms.setdefault(replica.device, set()).add((resource, replica.number is not None))
-
-
-def _reorder(inputs: Inputs) -> Inputs:
-    """The same inputs, every mapping and every set of equals in another order."""
-    return msgspec.structs.replace(
-        inputs,
-        given=dict(reversed(inputs.given.items())),
-        ailments=dict(reversed(inputs.ailments.items())),
-        inventory=msgspec.structs.replace(inputs.inventory, gpus=tuple(reversed(inputs.inventory.gpus))),
-        held=msgspec.structs.replace(inputs.held, holdings=tuple(reversed(inputs.held.holdings))),
-    )
+        if self._answer_at is not None and self._answer_at <= self.now:
+            self.answer_holders(late=False)
+        since = self.plan.ask_since
+        is_missing = since is not None and since > self._asked_at
+        if is_missing or (self.plan.waiting and self._asked_at + 1.0 <= self.now):
+            self._asked_at = self.now
+            self.request_holders()
+            self._answer_at = self.now + ANSWER_S

@@ -6,11 +6,13 @@ Times are seconds of the history's own clock, passed in. A broken rule is an ``A
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable, Iterator
 
 from nvdp.model.held import Held, Holding, Source
 from nvdp.model.listing import AllocateTrace, ResourceList
 
 RECORDED_S = 2.0  # after an answered Allocate the holder shows in PodResources within this time
+FINISHED_S = 3.0  # for so long an old kubelet's PodResources may name a pod that has ended
 Key = tuple[str, str]  # resource and device ID
 
 
@@ -28,29 +30,65 @@ class Grant:
 
 
 class Kubelet:
-    """Devices by resource, pods, and Allocate calls on their way."""
+    """Devices by resource, pods, and Allocate calls on their way.
 
-    def __init__(self) -> None:
+    A call is ``chosen`` (the kubelet has picked devices, the plugin knows nothing), then ``in_flight`` (the plugin has
+    looked at its list), then answered or, if the plugin refuses, over: that pod fails and holds nothing.
+    """
+
+    def __init__(self, *, names_finished: bool = False) -> None:
+        self.names_finished = names_finished  # kubelets before 1.34
         self.up = True
         self.readable = True  # PodResources, and the checkpoint
         self.lists: dict[str, ResourceList] = {}
         self.unhealthy_since: dict[Key, float] = {}
         self.pods: dict[str, Grant] = {}
+        self.chosen: list[tuple[float, Grant]] = []
         self.in_flight: list[Grant] = []
+        self.refused: list[Grant] = []  # the plugin still counts them as under way
+        self.streams: set[str] = set()
         self.answered: dict[Key, float] = {}
         self.unrecorded: dict[str, float] = {}
-        self.unknowable: set[str] = set()  # pods that the plugin cannot know of: nothing it could read names them
-        self.given_up: set[str] = set()  # pods whose IDs left because nobody could be asked for long enough
+        # Pods that the plugin cannot know of, until something that it reads names them; and those whose IDs left
+        # because nobody could be asked for long enough.
+        self.unknowable: set[str] = set()
+        self.given_up: set[str] = set()
+        self._sent: dict[str, list[tuple[float, ResourceList]]] = {}
+        self._finished: dict[str, tuple[float, Grant]] = {}
         self._request: tuple[float, tuple[Holding, ...]] | None = None
         self._next_pod = 0
 
-    def take(self, resource: str, listed: ResourceList, now: float) -> None:
-        """Read a list from its stream. Kubelets of 1.34 to 1.36 crash if it lacks what it must not lack."""
+    # -- lists -------------------------------------------------------------------------------------------------------
+
+    def send(self, resource: str, listed: ResourceList, at: float) -> None:
+        """A list is on its way through the stream; it is read ``at``, and never before the one that was sent first."""
+        self.streams.add(resource)
+        queue = self._sent.setdefault(resource, [])
+        queue.append((max([at, *(due for due, _ in queue)]), listed))
+
+    def read_sent(self, now: float) -> None:
+        for resource, queue in self._sent.items():
+            while queue and queue[0][0] <= now:
+                at, listed = queue.pop(0)
+                self._take(resource, listed, at)
+
+    @property
+    def next_at(self) -> float | None:
+        """When it reads the next list."""
+        return min((queue[0][0] for queue in self._sent.values() if queue), default=None)
+
+    def _take(self, resource: str, listed: ResourceList, now: float) -> None:
+        """Kubelets of 1.34 to 1.36 crash if the list lacks what is being allocated, or after a restart what is held."""
         known = self.lists[resource].by_id if resource in self.lists else {}
         gone = known.keys() - listed.by_id.keys()
-        for call in self.in_flight:
+        for call in self.calls:
             if call.resource == resource:
                 assert not gone.intersection(call.device_ids), f"the kubelet crashes: {gone} left during {call}"
+        if resource not in self.lists:
+            for grant in self.pods.values():
+                if grant.resource == resource and grant.pod not in self.unknowable | self.given_up:
+                    missing = set(grant.device_ids) - listed.by_id.keys()
+                    assert not missing, f"the kubelet crashes: {missing} of {grant.pod} are not in its first list"
         for device in listed.devices:
             if device.healthy:
                 self.unhealthy_since.pop((resource, device.id), None)
@@ -59,58 +97,113 @@ class Kubelet:
                 self.unhealthy_since.setdefault((resource, device.id), since)
         self.lists[resource] = listed
 
-    def lose_streams(self, now: float) -> None:
-        """The plugin is gone: to the kubelet all its devices are Unhealthy, and calls under way have failed."""
-        self.in_flight.clear()
+    def lose_stream(self, resource: str, now: float) -> None:
+        """The stream is gone: to the kubelet all devices of it are Unhealthy, and calls under way have failed."""
+        self.chosen = [(at, call) for at, call in self.chosen if call.resource != resource]
+        self.in_flight = [call for call in self.in_flight if call.resource != resource]
+        self.refused = [call for call in self.refused if call.resource != resource]
+        self._sent.pop(resource, None)
+        self.streams.discard(resource)
+        for device in self.lists[resource].devices if resource in self.lists else ():
+            self.unhealthy_since.setdefault((resource, device.id), now)
+
+    def lose_plugin(self, now: float) -> None:
+        for resource in self.lists.keys() | self._sent.keys():
+            self.lose_stream(resource, now)
         self._request = None
-        for resource, listed in self.lists.items():
-            for device in listed.devices:
-                self.unhealthy_since.setdefault((resource, device.id), now)
+        self.answered.clear()
+        self.unrecorded.clear()  # to die and to come back takes longer
+
+    def withdraw(self, resource: str) -> None:
+        """The plugin has stopped serving it; the last list that it sent must have been empty."""
+        queue = self._sent.get(resource, [])
+        last = queue[-1][1] if queue else self.lists.get(resource)
+        if resource in self.streams and last is not None:
+            assert not last.devices, f"{resource} ends, and to the kubelet it has devices"
+        self.lists.pop(resource, None)
+        self._sent.pop(resource, None)
+        self.streams.discard(resource)
 
     def stop(self) -> None:
         """It dies: what it has allocated is in its checkpoint, what is under way is not."""
         self.up = False
+        self.chosen.clear()
         self.in_flight.clear()
+        self.refused.clear()
         self.unrecorded.clear()
+        self._sent.clear()
+        self.streams.clear()
         self._request = None
         self.lists.clear()
         self.unhealthy_since.clear()
+
+    # -- pods --------------------------------------------------------------------------------------------------------
+
+    @property
+    def calls(self) -> Iterator[Grant]:
+        yield from (call for _, call in self.chosen)
+        yield from self.in_flight
+        yield from self.refused
 
     def find_free(self, resource: str) -> list[str]:
         """What it believes to be free and Healthy."""
         listed = self.lists.get(resource)
         if listed is None or not self.up:
             return []
-        used = {key for grant in (*self.pods.values(), *self.in_flight) for key in grant.keys}
+        used = {key for grant in (*self.pods.values(), *self.calls) for key in grant.keys} | self.unhealthy_since.keys()
         return [device.id for device in listed.devices if device.healthy and (resource, device.id) not in used]
 
-    def begin(self, resource: str, device_ids: list[str]) -> None:
-        self.in_flight.append(Grant(f"pod-{self._next_pod}", resource, tuple(device_ids)))
+    def choose(self, resource: str, device_ids: list[str], now: float) -> None:
+        self.chosen.append((now, Grant(f"pod-{self._next_pod}", resource, tuple(device_ids))))
         self._next_pod += 1
+
+    def choose_again(self, number: int, now: float) -> None:
+        """Allocate comes a second time for what a pod has, as for an init container and the next one."""
+        busy = {call.pod for call in self.calls} | self.unknowable | self.given_up
+        again = [grant for pod, grant in sorted(self.pods.items()) if pod not in busy and self._is_healthy(grant)]
+        if again:
+            self.chosen.append((now, again[number % len(again)]))
+
+    def _is_healthy(self, grant: Grant) -> bool:
+        listed = self.lists[grant.resource].by_id if grant.resource in self.lists else {}
+        return self.unhealthy_since.keys().isdisjoint(grant.keys) and all(one in listed for one in grant.device_ids)
 
     def finish(self, number: int, now: float) -> None:
         """The plugin has answered; the holder is written down at once or a moment later."""
         grant = self.in_flight.pop(number % len(self.in_flight))
-        self.pods[grant.pod] = grant
-        self.unrecorded[grant.pod] = now
+        if grant.pod not in self.pods:
+            self.pods[grant.pod] = grant
+            self.unrecorded[grant.pod] = now
         self.answered.update(dict.fromkeys(grant.keys, now))
 
     def pass_time(self, now: float) -> None:
-        for pod, answered_at in list(self.unrecorded.items()):
-            if now - answered_at >= RECORDED_S:
-                del self.unrecorded[pod]
+        self.unrecorded = {pod: at for pod, at in self.unrecorded.items() if now - at < RECORDED_S}
+        self._finished = {pod: (at, grant) for pod, (at, grant) in self._finished.items() if now - at < FINISHED_S}
 
-    def end_pod(self, number: int) -> None:
-        if self.pods:
-            ended = sorted(self.pods)[number % len(self.pods)]
-            del self.pods[ended]
+    def end_pod(self, number: int, now: float) -> None:
+        busy = {call.pod for call in self.calls}
+        ending = sorted(self.pods.keys() - busy)
+        if ending:
+            ended = ending[number % len(ending)]
+            self._finished[ended] = now, self.pods.pop(ended)
             self.unrecorded.pop(ended, None)
             self.unknowable.discard(ended)
             self.given_up.discard(ended)
 
+    def note_known(self, holdings: Iterable[Holding]) -> None:
+        """The plugin has planned with these."""
+        named = {holding.pod for holding in holdings}
+        self.unknowable -= named
+        self.given_up -= named
+
     def traces(self, resource: str) -> dict[str, AllocateTrace]:
         """What the plugin's own trace of Allocate calls says."""
-        calls = [device_id for call in self.in_flight if call.resource == resource for device_id in call.device_ids]
+        calls = [
+            device_id
+            for call in (*self.in_flight, *self.refused)
+            if call.resource == resource
+            for device_id in call.device_ids
+        ]
         traces = {
             device_id: AllocateTrace(calls.count(device_id), at)
             for (name, device_id), at in self.answered.items()
@@ -146,10 +239,11 @@ class Kubelet:
         return Held(source=Source.POD_RESOURCES, requested_at=requested_at, holdings=holdings)
 
     def _holdings(self) -> tuple[Holding, ...]:
+        finished = [grant for _, grant in self._finished.values()] if self.names_finished else []
         return tuple(
             sorted(
                 Holding(resource=resource, device_id=device_id, namespace="team", pod=grant.pod, container="main")
-                for grant in self.pods.values()
+                for grant in (*self.pods.values(), *finished)
                 if grant.pod not in self.unrecorded
                 for resource, device_id in grant.keys
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.planning.files import share_all
 from tests.planning.histories import Node
 from tests.planning.values import GPU
 
@@ -25,7 +26,7 @@ def kept_back(node, resource=GPU):
 
 
 def answer_now(node):
-    node.kubelet.request_holders(node.now)
+    node.request_holders()
     node.answer_holders(late=False)
 
 
@@ -39,9 +40,14 @@ def settle(node, seconds=5.2):
 
 def started(*, gpus=2, replicas=1):
     """A node whose lists the kubelet has taken."""
-    node = Node(gpus=gpus, replicas=replicas)
+    node = Node(cards=gpus, text=share_all(replicas).text)
     node.take_lists()
     return node
+
+
+def share(node, replicas, *, rename=False):
+    """An edit: all GPUs in so many pieces."""
+    node.edit(share_all(replicas, rename=rename).text)
 
 
 def allocate(node, device_id, resource=GPU):
@@ -53,5 +59,17 @@ def allocate(node, device_id, resource=GPU):
 
 
 def begin(node, device_id, resource=GPU):
-    node.begin_allocate(resource, node.kubelet.find_free(resource).index(device_id), 1)
+    assert device_id in node.kubelet.find_free(resource)
+    node.kubelet.choose(resource, [device_id], node.now)
+    node.arrive(0)
     assert node.kubelet.in_flight
+
+
+def end_pod(node, number=0):
+    node.kubelet.end_pod(number, node.now)
+
+
+def lose(node, slot):
+    """The card is off the bus, and a scan finds that."""
+    node.machine.pull(slot)
+    node.scan()

@@ -7,7 +7,20 @@ import pytest
 from nvdp.model.reasons import Cause
 from nvdp.planning.assignment import Form
 from nvdp.planning.plan import ModeChange, build_plan
-from tests.planning.stories import allocate, answer_now, begin, ids, kept_back, on_offer, replicas, settle, started
+from tests.planning.stories import (
+    allocate,
+    answer_now,
+    begin,
+    end_pod,
+    ids,
+    kept_back,
+    lose,
+    on_offer,
+    replicas,
+    settle,
+    share,
+    started,
+)
 from tests.planning.values import (
     GPU,
     SHARED,
@@ -34,7 +47,7 @@ WHOLE, SLICED, RENAMED = Form(GPU, shared=False), Form(GPU, shared=True), Form(S
 @pytest.mark.requirement(48)
 def test_what_a_shrink_drops_is_unhealthy_first_and_leaves_later():
     node = started(gpus=2, replicas=3)
-    node.edit(2, rename=False)
+    share(node, 2)
     assert ids(node.plan) == [*replicas(A, 0, 1), *replicas(B, 0, 1), *replicas(A, 2), *replicas(B, 2)]
     assert kept_back(node) == dict.fromkeys((*replicas(A, 2), *replicas(B, 2)), (Cause.WITHDRAWING, "leaving"))
     assert node.plan.planned == {GPU: 4}
@@ -53,13 +66,13 @@ def test_what_a_shrink_drops_is_unhealthy_first_and_leaves_later():
 def test_a_shrink_keeps_what_is_held_then_the_lowest_and_those_stay_after_the_pod():
     node = started(gpus=1, replicas=5)
     allocate(node, f"{A}::4")
-    node.edit(2, rename=False)
+    share(node, 2)
     assert on_offer(node) == replicas(A, 0, 4)
-    node.kubelet.end_pod(0)
+    end_pod(node)
     answer_now(node)
     settle(node)
     assert ids(node.plan) == replicas(A, 0, 4)
-    node.edit(3, rename=False)
+    share(node, 3)
     assert ids(node.plan) == replicas(A, 0, 1, 4)
 
 
@@ -69,11 +82,11 @@ def test_what_is_held_beyond_the_shrink_stays_listed_until_the_pod_ends():
     node = started(gpus=1, replicas=3)
     for number in range(3):
         allocate(node, f"{A}::{number}")
-    node.edit(2, rename=False)
+    share(node, 2)
     settle(node)
     settle(node, 60.0)
     assert kept_back(node) == {f"{A}::2": (Cause.WITHDRAWING, "held by team/pod-2")}
-    node.kubelet.end_pod(2)
+    end_pod(node, 2)
     answer_now(node)
     assert ids(node.plan) == replicas(A, 0, 1)
 
@@ -82,7 +95,7 @@ def test_what_is_held_beyond_the_shrink_stays_listed_until_the_pod_ends():
 def test_a_shrink_keeps_the_number_whose_allocate_is_on_its_way_or_not_yet_seen():
     node = started(gpus=1, replicas=5)
     begin(node, f"{A}::4")
-    node.edit(2, rename=False)
+    share(node, 2)
     assert on_offer(node) == replicas(A, 0, 4)
     node.end_allocate(0)
     answer_now(node)  # too early to show the holder for certain
@@ -91,9 +104,9 @@ def test_a_shrink_keeps_the_number_whose_allocate_is_on_its_way_or_not_yet_seen(
 
 def test_growing_gives_back_what_was_leaving():
     node = started(gpus=1, replicas=4)
-    node.edit(1 + 1, rename=False)
+    share(node, 2)
     node.take_lists()
-    node.edit(3, rename=False)
+    share(node, 3)
     assert on_offer(node) == replicas(A, 0, 1, 2)
     assert list(kept_back(node)) == replicas(A, 3)
 
@@ -115,12 +128,12 @@ def test_growing_gives_back_what_was_leaving():
 )
 def test_a_change_of_form_waits_for_the_pod_and_takes_no_new_ones(before, after, old, new):
     node = started(gpus=1)
-    node.edit(before[0], rename=before[1])
+    share(node, before[0], rename=before[1])
     settle(node)
     settle(node)
     (old_resource, old_ids), (new_resource, new_ids) = old, new
     allocate(node, old_ids[-1], old_resource)
-    node.edit(after[0], rename=after[1])
+    share(node, after[0], rename=after[1])
     for _ in range(3):
         assert on_offer(node, GPU) == on_offer(node, SHARED) == []
         held = kept_back(node, old_resource)[old_ids[-1]]
@@ -129,7 +142,7 @@ def test_a_change_of_form_waits_for_the_pod_and_takes_no_new_ones(before, after,
         assert waiting == {(Cause.HELD, f"held by team/pod-0 as {node.plan.changes[0].before}")}
         settle(node)
     assert node.plan.planned == {new_resource: len(new_ids)}
-    node.kubelet.end_pod(0)
+    end_pod(node)
     answer_now(node)
     assert on_offer(node, new_resource) == new_ids
     settle(node)
@@ -142,7 +155,7 @@ def test_a_change_of_form_waits_for_the_pod_and_takes_no_new_ones(before, after,
 def test_on_an_idle_node_a_change_needs_no_more_than_one_answer():
     node = started(gpus=1)
     node.pass_time(1.0)
-    node.edit(2, rename=True)
+    share(node, 2, rename=True)
     assert on_offer(node, SHARED) == []
     assert node.plan.ask_since == node.now
     answer_now(node)
@@ -154,13 +167,13 @@ def test_on_an_idle_node_a_change_needs_no_more_than_one_answer():
 def test_a_change_waits_for_an_allocate_on_its_way_and_2_s_longer():
     node = started(gpus=1)
     begin(node, A)
-    node.edit(2, rename=False)
+    share(node, 2)
     answer_now(node)
     assert on_offer(node) == []
     node.end_allocate(0)
     answer_now(node)
     assert (on_offer(node), node.plan.check_at) == ([], node.now + 2.0)
-    node.kubelet.end_pod(0)
+    end_pod(node)
     node.pass_time(2.0)
     assert on_offer(node) == []
     answer_now(node)
@@ -172,7 +185,7 @@ def test_while_holders_are_unknown_the_new_form_waits_and_the_old_one_stays_list
     node = started(gpus=1)
     node.pass_time(1.0)
     node.set_readable(readable=False)
-    node.edit(2, rename=False)
+    share(node, 2)
     for _ in range(9):
         settle(node, 10.0)
     assert on_offer(node) == []
@@ -186,7 +199,7 @@ def test_while_holders_are_unknown_the_new_form_waits_and_the_old_one_stays_list
 def test_each_gpu_changes_for_itself():
     node = started(gpus=2)
     allocate(node, B)
-    node.edit(2, rename=False)
+    share(node, 2)
     answer_now(node)
     assert on_offer(node) == replicas(A, 0, 1)
     assert node.plan.changes == (ModeChange(gpu_uuid=B, before=WHOLE, after=SLICED, holder="team/pod-0"),)
@@ -195,9 +208,9 @@ def test_each_gpu_changes_for_itself():
 def test_an_edit_that_is_taken_back_gives_the_old_form_back_at_once_if_the_new_one_was_never_on_offer():
     node = started(gpus=1)
     allocate(node, A)
-    node.edit(2, rename=False)
+    share(node, 2)
     node.take_lists()
-    node.edit(1, rename=False)
+    share(node, 1)
     answer_now(node)
     assert on_offer(node) == [A]
     assert list(kept_back(node)) == replicas(A, 0, 1)
@@ -230,7 +243,7 @@ def test_a_gpu_with_two_old_forms_waits_for_both_and_names_the_first_that_is_hel
 
 def test_the_last_empty_list_is_given_out_and_taken_before_a_resource_is_withdrawn():
     node = started(gpus=1)
-    node.edit(2, rename=True)
+    share(node, 2, rename=True)
     answer_now(node)
     node.take_lists()
     node.pass_time(5.2)
@@ -262,13 +275,12 @@ def test_a_gpu_that_is_withheld_leaves_in_two_phases():
 def test_a_gpu_that_is_gone_for_good_stays_listed_while_a_pod_holds_it():
     node = started(gpus=2)
     allocate(node, B)
-    node.lose(1)
+    lose(node, 1)
     node.take_lists()
-    assert kept_back(node) == {B: (Cause.VANISHED, "gone")}
-    node.pass_time(60.0)
-    node.forget()
+    assert kept_back(node) == {B: (Cause.VANISHED, "NVML does not count it any more")}
+    node.pass_time(60.0)  # more than removeAfter
     answer_now(node)
     assert kept_back(node) == {B: (Cause.WITHDRAWING, "held by team/pod-0")}
-    node.kubelet.end_pod(0)
+    end_pod(node)
     answer_now(node)
     assert ids(node.plan) == [A]

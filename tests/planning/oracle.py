@@ -1,0 +1,198 @@
+"""What a file says of each card, read from its text by the configuration contract alone: no code of ours is asked.
+
+The contract's five rules ("How cards are given to entries") in its own words, and its word on indices and counts: they
+mean the cards that they meant when the file was applied, until the entry changes. Where the contract leaves open what
+that implies, this is the reading, here as in nvdp:
+
+- An entry is the same over an edit for as long as its block, its name, what that becomes, and its count are.
+- An index that no card had may mean one that comes later, but none that has had its place on the node until then.
+- A card that nobody finds is not counted anew, and one that a list names and that is of another resource is left alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import re
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from nvdp.model.inventory import Gpu
+
+List = tuple[object, Sequence[str]]
+"""What the pins of a list are kept under, and its references."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Said:
+    """A card is to be on offer under ``resource``, whole or in so many pieces."""
+
+    resource: str
+    replicas: int = 1
+
+    @property
+    def form(self) -> tuple[str, bool]:
+        return self.resource, self.replicas > 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """One entry of ``sharing``."""
+
+    block: str
+    name: str
+    final: str
+    replicas: int
+    listed: tuple[str, ...]
+    count: int
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        return self.block, self.name, self.final
+
+    @property
+    def slots(self) -> list[tuple[object, ...]]:
+        return [(*self.key, self.count, slot) for slot in range(self.count)]
+
+
+@functools.lru_cache(maxsize=4096)
+def read_text(text: str) -> tuple[Mapping[str, Any], tuple[Entry, ...]]:
+    """The file as it stands, and its entries in the order in which they take cards."""
+    file = json.loads(text)
+    found = []
+    for block in ("timeSlicing", "mps"):
+        content = file.get("sharing", {}).get(block, {"resources": []})
+        for entry in content["resources"]:
+            by_default = content.get("renameByDefault", False) and entry["replicas"] >= 2
+            final = entry.get("rename") or entry["name"] + (".shared" if by_default else "")
+            devices = entry.get("devices", "all")
+            listed = tuple(str(ref) for ref in devices) if isinstance(devices, list) else ()
+            count = devices if isinstance(devices, int) else 0
+            found.append(Entry(block, entry["name"], final, entry["replicas"], listed, count))
+    return file, tuple(found)
+
+
+class Oracle:
+    """Follows one node from file to file. What it found last is in its attributes, by UUID."""
+
+    def __init__(self) -> None:
+        self.said: dict[str, Said] = {}
+        self.excluded: set[str] = set()
+        self.cordoned: set[str] = set()
+        self._text = ""
+        self._indices: dict[object, str] = {}
+        self._slots: dict[object, str] = {}
+        self._settled: dict[object, set[str]] = {}  # by index that no card had: the cards that it cannot mean
+
+    def forget(self) -> None:
+        """The pins were lost with the directory they were kept in."""
+        self._text, self._indices, self._slots, self._settled = "", {}, {}, {}
+
+    def look(self, text: str, gpus: Sequence[Gpu], *, gone: Collection[str]) -> None:
+        """A file is applied, or the cards of the node are others. Nobody finds those that are ``gone``."""
+        file, entries = read_text(text)
+        is_edited, self._text = text != self._text, text
+        ordered = sorted(gpus, key=lambda gpu: (gpu.pci or "~", gpu.uuid))
+        devices = file.get("devices", {})
+        exclude, cordon = ((block, tuple(map(str, devices.get(block, ())))) for block in ("exclude", "cordon"))
+        lists = [exclude, cordon, *((entry.key, entry.listed) for entry in entries)]
+        self._pin_indices(lists, entries, {str(gpu.index): gpu.uuid for gpu in gpus if gpu.uuid not in gone})
+        self.excluded, self.cordoned = ({gpu.uuid for gpu in ordered if self._names(one, gpu)} for one in lists[:2])
+
+        # 1. Excluded cards are gone; names are assigned by `resources`.
+        taking = [gpu for gpu in ordered if gpu.uuid not in self.excluded]
+        names = {gpu.uuid: _name(file, gpu.product) for gpu in taking}
+        # 2. Entries with a list take their cards. One that names a card of another is withheld.
+        takers: dict[str, Entry] = {}
+        spoilt = []
+        for entry in entries:
+            mine = self._find_mine(entry, taking, names)
+            spoilt += [entry for uuid in mine if takers.setdefault(uuid, entry) is not entry]
+        # 3. Entries with a count take that many of the remaining cards of their resource, lowest PCI address first.
+        kept_back = self.excluded | self._find_named(exclude)
+        self._fill_slots(entries, names, taken={*takers, *kept_back}, gone=gone, edited=is_edited)
+        for entry in entries:
+            counted = (uuid for uuid in map(self._slots.get, entry.slots) if uuid and names.get(uuid) == entry.name)
+            takers = dict.fromkeys(counted, entry) | takers
+        # 4. `all` takes what then remains.
+        for entry in entries:
+            if not entry.listed and not entry.count:
+                rest = (uuid for uuid, name in names.items() if name == entry.name)
+                takers = dict.fromkeys(rest, entry) | takers
+        # 5. Cards in no entry stay exclusive under their plain name.
+        self.said = {uuid: Said(name) for uuid, name in names.items() if name is not None and uuid not in takers}
+        for uuid, entry in takers.items():
+            if entry not in spoilt and entry.block == "timeSlicing":  # MPS waits for its daemon
+                self.said[uuid] = Said(entry.final, entry.replicas)
+
+    def _find_mine(self, entry: Entry, gpus: Sequence[Gpu], names: Mapping[str, str | None]) -> list[str]:
+        """The cards that the entry lists, without those of another resource."""
+        listed = (entry.key, entry.listed)
+        return [gpu.uuid for gpu in gpus if names[gpu.uuid] == entry.name and self._names(listed, gpu)]
+
+    def _pin_indices(self, lists: Sequence[List], entries: Sequence[Entry], by_index: Mapping[str, str]) -> None:
+        before, self._indices = self._indices, {}
+        settled, self._settled = self._settled, {}
+        counted = {self._slots[slot] for entry in entries for slot in entry.slots if slot in self._slots}
+        for key, refs in lists:
+            for ref in (ref for ref in refs if ref.isdecimal()):
+                uuid, others = before.get((key, ref)), settled.get((key, ref), set())
+                if uuid is None and by_index.get(ref) not in others:
+                    uuid = by_index.get(ref)
+                if uuid is not None:
+                    self._indices[key, ref] = uuid
+                else:
+                    self._settled[key, ref] = others | counted | set(by_index.values())
+
+    def _names(self, refs: List, gpu: Gpu) -> bool:
+        return gpu.uuid in self._find_named(refs) or gpu.pci in refs[1]
+
+    def _find_named(self, *lists: List) -> set[str]:
+        """The cards that lists name by UUID or by index, there or not."""
+        return {self._indices.get((key, ref), "") if ref.isdecimal() else ref for key, refs in lists for ref in refs}
+
+    def _fill_slots(
+        self,
+        entries: Sequence[Entry],
+        names: Mapping[str, str | None],
+        *,
+        taken: Collection[str],
+        gone: Collection[str],
+        edited: bool,
+    ) -> None:
+        """The cards of entries by count: those that they had, and then others up to their number.
+
+        A card stays, there or not, unless the file was edited and gives it to another purpose.
+        """
+        before, self._slots = self._slots, {}
+        taken = set(taken)
+        for entry in entries:
+            listed = self._find_named(*((other.key, other.listed) for other in entries if other.name == entry.name))
+            for slot in entry.slots:
+                uuid = before.get(slot, "")
+                stays = uuid not in taken | listed and names.get(uuid) in {entry.name, None}
+                if uuid and (stays or not edited):
+                    self._slots[slot] = uuid
+                    taken.add(uuid)
+        for entry in entries:
+            rest = [uuid for uuid, name in names.items() if name == entry.name and uuid not in {*taken, *gone}]
+            for slot in entry.slots:
+                if slot not in self._slots and rest:
+                    self._slots[slot] = rest.pop(0)
+                    taken.add(self._slots[slot])
+
+
+def _name(file: Mapping[str, Any], product: str | None) -> str | None:
+    """The first pattern that matches wins. A product that cannot be read may be any: it has a name if all agree."""
+    rules = [(rule["pattern"], rule["name"]) for rule in file.get("resources", {}).get("gpus", ())]
+    rules.append(("*", "nvidia.com/gpu"))
+    if product is not None:
+        return next(name for pattern, name in rules if _matches(pattern, product))
+    open_to_all = next(at for at, (pattern, _) in enumerate(rules) if pattern == "*")
+    possible = {name for _, name in rules[: open_to_all + 1]}
+    return possible.pop() if len(possible) == 1 else None
+
+
+def _matches(pattern: str, product: str) -> bool:
+    return re.fullmatch(".*".join(re.escape(piece) for piece in pattern.split("*")), product, re.DOTALL) is not None
