@@ -30,6 +30,11 @@ class Clock:
     def after(self, seconds: float, call: Callable[[], None]) -> None:
         heapq.heappush(self._scheduled, (self.now + seconds, next(self._count), call))
 
+    def forget(self) -> None:
+        """Nothing of what was on its way happens any more."""
+        self._events.clear()
+        self._scheduled.clear()
+
     def put(self, event: Event) -> None:
         self._events.append(event)
 

@@ -6,6 +6,7 @@ import signal
 
 import msgspec
 
+from nvdp.config.load import parse_config
 from nvdp.config.schema import Config
 from nvdp.kubelet.sockets import SocketIdentity
 from nvdp.model.held import Held, Holding, Source
@@ -36,17 +37,24 @@ class VirtualNode:
 
     def __init__(self, *, last_good: Config | None = None, held: Held | None = None, edits_wait_s: float = 0.0) -> None:
         self.clock = Clock()
+        self.clock.idle = self._serve
         self.record = Recorder()
         self.kubelet: SocketIdentity | None = SocketIdentity(1, 100, 1)
         self.stream_s = STREAM_S
+        self.recorded_s = 0.0  # after Allocate, until PodResources shows the holder
         self.pods: dict[str, tuple[str, str]] = {}
         self.readable = True
-        self.made: list[VirtualActor] = []
         self.restarted: list[str] = []
         self.looked = self.asked_standing = 0
         self.configured: list[dict[str, float]] = []
+        self._edits_wait_s = edits_wait_s
+        self._got_at: dict[str, float] = {}
         self._unreadable_since: float | None = None
         self._last_answer = held or Held(source=Source.POD_RESOURCES, requested_at=self.clock.now)
+        self._start(last_good)
+
+    def _start(self, last_good: Config | None) -> None:
+        self.made: list[VirtualActor] = []
         self.holders = VirtualHolders(self.clock, self.answer)
         self.adoption = Adoption(
             last_good=last_good,
@@ -55,7 +63,7 @@ class VirtualNode:
             count_edit=lambda result: self.record.counted.append(("edit", result)),
             wall=lambda: self.clock.now,
             clock=lambda: self.clock.now,
-            choose_delay_s=lambda: edits_wait_s,
+            choose_delay_s=lambda: self._edits_wait_s,
         )
         self.offers = Offers(self._make_actor, observer=self.record, log=self.record, clock=lambda: self.clock.now)
         self.supervisor = Supervisor(
@@ -77,7 +85,6 @@ class VirtualNode:
             clock=lambda: self.clock.now,
             wall=lambda: self.clock.now,
         )
-        self.clock.idle = self._serve
 
     # Collaborators' side.
 
@@ -138,14 +145,24 @@ class VirtualNode:
     def crash(self, thread: str) -> None:
         self.clock.put(ServiceCrashed(thread=thread, error="ValueError: x", trace="trace"))
 
+    def restart_daemon(self, seconds: float) -> None:
+        """The process ends, and after ``seconds`` another goes on with what the state directory and pods have."""
+        self.clock.forget()
+        self.clock.now += seconds
+        applied = self.record.config
+        self._last_answer = self.answer(self.clock.now)
+        self._start(None if applied is None else parse_config(applied.text, name=applied.source))
+        self.see_kubelet(self.kubelet)
+
     def signal(self, number: signal.Signals) -> None:
         self.clock.put(SignalReceived(number=number))
 
     def allocate(self, pod: str, device_id: str, resource: str) -> None:
-        """The pod gets the device: Allocate is answered, and PodResources shows it from now on."""
+        """The pod gets the device: Allocate is answered, and PodResources shows it ``recorded_s`` later."""
         with self.actor(resource).feed.allocating([device_id]) as snapshot:
             assert snapshot.listed.by_id[device_id].healthy
         self.pods[pod] = (resource, device_id)
+        self._got_at[pod] = self.clock.now
         self.clock.put(AllocateAnswered(resource=resource))
 
     def answer(self, asked_at: float) -> Held:
@@ -159,6 +176,7 @@ class VirtualNode:
         holdings = sorted(
             Holding(resource=resource, device_id=device_id, namespace="team", pod=pod, container="main")
             for pod, (resource, device_id) in self.pods.items()
+            if self.clock.now - self._got_at.get(pod, float("-inf")) >= self.recorded_s
         )
         self._last_answer = Held(source=Source.POD_RESOURCES, requested_at=asked_at, holdings=tuple(holdings))
         return self._last_answer
