@@ -279,7 +279,8 @@ def test_every_card_is_either_on_offer_or_withheld_and_every_entry_has_its_own(t
     assert allotment.assignments.keys() | allotment.withheld.keys() == {one.uuid for one in gpus}
     assert not allotment.assignments.keys() & allotment.withheld.keys()
     assert allotment.cordoned.keys() <= allotment.assignments.keys()
-    assert not [held for held in allotment.withheld.values() if held.reason == "EntryInvalid"]
+    if len(present) == CARDS:  # else an index may mean a card that another entry names
+        assert not [held for held in allotment.withheld.values() if held.reason == "EntryInvalid"]
     places = {assignment.rule for assignment in allotment.assignments.values() if "sharing" in assignment.rule}
     for place in places:
         names = {assignment.form for assignment in allotment.assignments.values() if assignment.rule == place}
