@@ -76,6 +76,7 @@ class Life:
         self.stopping = threading.Event()
         with history.changes:
             self._to_readmit = {uid for uid, pod in pods.items() if pod.active}
+            self._readmitting: set[str] = set()
         settings.directory.mkdir(mode=0o750, parents=True, exist_ok=True)
         settings.pod_resources_socket.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
         (settings.directory / "DEPRECATION").touch()
@@ -163,8 +164,9 @@ class Life:
 
     @property
     def readmissions_pending(self) -> int:
+        """Pods of the life before that are not admitted again yet, or are being so just now."""
         with self._history.changes:
-            return len(self._to_readmit)
+            return len(self._to_readmit) + len(self._readmitting)
 
     def _admit(self, pod: Pod, *, running: bool) -> None:
         try:
@@ -188,6 +190,7 @@ class Life:
             pod.phase = phase
             pod.error = error
             self._to_readmit.discard(pod.uid)
+            self._readmitting.discard(pod.uid)
             self._history.note(f"pod {pod.namespace}/{pod.name} {phase}: {error or 'admitted'}")
 
     def _admit_again(self) -> None:
@@ -208,6 +211,7 @@ class Life:
             for pod in due:
                 running = self._containers_running and pod.phase == "Running"
                 self._to_readmit.discard(pod.uid)
+                self._readmitting.add(pod.uid)
                 self._admitter.submit(self._admit, pod, running=running)
 
     def _known_pods(self) -> list[Pod]:
