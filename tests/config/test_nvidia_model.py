@@ -139,7 +139,7 @@ SOME_FILES = _block(
 )
 
 
-@settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 @given(SOME_FILES, DUMPS)
 def test_a_file_is_called_dangerous_where_it_does_not_start_there_or_gives_something_else(file: dict[str, Any], dump):
     text = dump(file)

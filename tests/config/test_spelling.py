@@ -69,7 +69,7 @@ def test_everything_at_once_reads_back_from_what_is_shown():
     )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     st.text(max_size=20) | st.sampled_from(["yes", "1:0", "010", "1e3", "null", "~", "0x1", "1m", "none", "-", "a: b"])
 )
@@ -123,7 +123,7 @@ DOCUMENTS = st.recursive(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.dictionaries(KEYS, DOCUMENTS, max_size=5))
 def test_values_of_any_shape_under_known_keys_are_read_back_or_refused(document: dict[str, Any]):
     text = yaml.safe_dump(document)

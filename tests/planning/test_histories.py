@@ -19,7 +19,7 @@ from tests.planning.histories import Node
 from tests.planning.walks import draw_history, find_fault, tell
 
 FULL = os.environ.get("NVDP_CAMPAIGN") == "full"
-FIXED = range(300 if FULL else 10)
+FIXED = range(300 if FULL else 6)
 FRESH = 100 if FULL else 2
 STEPS = 1000
 
@@ -53,7 +53,7 @@ def test_no_list_passes_its_limit_whatever_is_edited_and_plugged_in_and_what_is_
     chance = random.Random(seed)
     node = Node(cards=2, text=share_all(11000).text)
     withheld = 0
-    for _ in range(200 if FULL else 20):
+    for _ in range(200 if FULL else 10):
         offered = find_healthy(node)
         match chance.randrange(7):
             case 0:

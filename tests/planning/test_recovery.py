@@ -746,4 +746,4 @@ def _kind(fault) -> tuple[Cause, bool, object]:
 
 
 TestAnyHistory = AnyHistory.TestCase
-TestAnyHistory.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestAnyHistory.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
