@@ -1,8 +1,9 @@
 """The NVML child: ``python -m nvdp.nvml.child --fd 5 --driver-root /driver-root``, started by ``nvml.children`` only.
 
 The daemon never loads libnvidia-ml. This process does, answers one command at a time and says before each call what
-it is about to do, so that a call that never returns, or crashes, costs this process and not the daemon. It imports
-little, for it is started often; it ends with its parent.
+it is about to do, so that a call that never returns, or crashes, costs this process and not the daemon. After the
+first scan a second thread waits for events and tells them as they come. It imports little, for it is started often; it
+ends with its parent.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ from __future__ import annotations
 import nvdp.nvml.lean  # noqa: F401 - first, or it has no effect
 
 # isort: on
-import contextlib
 import ctypes
 import os
 import signal
 import sys
+import threading
 from typing import Final
 
 import msgspec
@@ -23,11 +24,26 @@ import pynvml
 
 from nvdp.errors import NvmlError
 from nvdp.model.inventory import GpuRef
+from nvdp.nvml.asking import Asker
 from nvdp.nvml.driver import DriverLibrary
-from nvdp.nvml.frames import Answer, Breadcrumb, Close, Command, Refused, Scan, read_command, write_frame
+from nvdp.nvml.frames import (
+    Answer,
+    Breadcrumb,
+    Close,
+    Command,
+    Message,
+    Probe,
+    Processes,
+    Refused,
+    Scan,
+    Scanned,
+    read_command,
+    write_frame,
+)
 from nvdp.nvml.kinds import describe_code, find_kind
 from nvdp.nvml.library import Library
 from nvdp.nvml.scan import GpuReader
+from nvdp.nvml.watch import EventWatch
 
 _PR_SET_PDEATHSIG: Final = 1
 
@@ -48,20 +64,36 @@ class Session:
 
     def __init__(self, options: Options) -> None:
         self._fd = options.fd
+        self._writing = threading.Lock()
         self._library = _choose_library(options)
-        self._reader = GpuReader(self._announce, self._library.find_numa_node)
+        asker = Asker(self._announce)
+        self._watch = EventWatch(asker, self._send)
+        self._reader = GpuReader(asker, self._watch, find_numa_node=self._library.find_numa_node)
         self._open = False
 
-    def answer(self, command: Command) -> Answer | None:
-        """The answer to send; None after Close."""
+    def answer(self, command: Command) -> bool:
+        """Do what ``command`` says and send the answer; false after Close. Raises OSError when the daemon is gone.
+
+        A session that has scanned tells events from then on.
+        """
+        if isinstance(command, Close):
+            return False
+        answer = self._find_answer(command)
+        self._send(answer)
+        if isinstance(answer, Scanned):
+            self._watch.start()
+        return True
+
+    def _find_answer(self, command: Scan | Probe | Processes) -> Answer:
         try:
-            if isinstance(command, Close):
-                self._shut_down()
-                return None
             self._start()
-            if isinstance(command, Scan):
-                return self._reader.scan(command.skip)
-            return self._reader.probe(command.gpu, command.skip)
+            match command:
+                case Scan(skip=skip):
+                    return self._reader.scan(skip)
+                case Probe(gpu=gpu, skip=skip):
+                    return self._reader.probe(gpu, skip)
+                case Processes(gpu=gpu, skip=skip):
+                    return self._reader.read_processes(gpu, skip)
         except NvmlError as error:
             return self._refuse(error)
 
@@ -78,19 +110,17 @@ class Session:
             raise NvmlError(f"nvmlInit: {text}", kind=word, call="nvmlInit") from error
         self._open = True
 
-    def _shut_down(self) -> None:
-        if self._open:
-            self._announce("nvmlShutdown", None)
-            with contextlib.suppress(pynvml.NVMLError):  # the process ends anyway
-                pynvml.nvmlShutdown()
-
     def _refuse(self, error: NvmlError) -> Refused:
         kind = find_kind(word=error.kind)
         remedy = self._library.explain(kind) if kind is not None and error.call != "dlopen" else ""
         return Refused(call=error.call, kind=error.kind, text=f"{error}; {remedy}" if remedy else str(error))
 
     def _announce(self, call: str, gpu: GpuRef | None) -> None:
-        write_frame(self._fd, Breadcrumb(call=call, gpu=gpu))
+        self._send(Breadcrumb(call=call, gpu=gpu))
+
+    def _send(self, message: Message) -> None:
+        with self._writing:  # frames of two threads must not interleave
+            write_frame(self._fd, message)
 
 
 def main(arguments: list[str]) -> int:
@@ -101,11 +131,8 @@ def main(arguments: list[str]) -> int:
     options = parse_options(arguments)
     session = Session(options)
     try:
-        while (command := read_command(options.fd)) is not None:
-            answer = session.answer(command)
-            if answer is None:
-                break
-            write_frame(options.fd, answer)
+        while (command := read_command(options.fd)) is not None and session.answer(command):
+            pass
     except (BrokenPipeError, ConnectionResetError):
         pass  # the daemon has gone: so do we
     return 0
@@ -131,4 +158,6 @@ def _die_with_parent() -> None:
 
 
 if __name__ == "__main__":
-    os._exit(main(sys.argv[1:]))  # not through the destructors of a driver library, which may not return
+    # Not through the destructors of a driver library, which may not return; nor through nvmlShutdown, which is not
+    # defined while a thread waits for events. The end of the process is what lets go of the driver, as after SIGKILL.
+    os._exit(main(sys.argv[1:]))

@@ -13,7 +13,7 @@ from typing import Final
 
 import nvdp
 from nvdp.errors import HostError
-from nvdp.nvml.client import NvmlClient
+from nvdp.nvml.client import NvmlClient, OnNotice
 
 _KILL_WAIT_S: Final = 1.0
 # A driver that does not let go of four processes would not let go of a fifth either.
@@ -57,20 +57,20 @@ class NvmlChildren:
         # Where no driver root is mounted the driver's files are among our own.
         return ["--driver-root", self._driver_root if Path(self._driver_root).is_dir() else "/"]
 
-    def spawn(self) -> NvmlClient:
+    def spawn(self, on_notice: OnNotice | None = None) -> NvmlClient:
         """A new child; NVML is loaded and initialised by its first command. Raises HostError if there can be none.
 
         There is none while four earlier ones sleep in the driver and cannot be killed. The child dies when the thread
         that called this ends (PR_SET_PDEATHSIG is bound to the thread). After ``close_all`` every call of it answers
-        ``Closed``.
+        ``Closed``. ``on_notice``: see ``NvmlClient``; without it nobody hears the events.
         """
         abandoned = self.count_abandoned()
         if abandoned >= _MOST_ABANDONED:
             text = f"{abandoned} NVML children hang in the driver and cannot be killed"
             raise HostError(f"{text}; no more are started until one is gone, which may need a reboot of the node")
         try:
-            client = self._start()
-        except OSError as error:
+            client = self._start(on_notice or _ignore)
+        except (OSError, RuntimeError) as error:  # no process, no file or no thread more
             raise HostError(f"the NVML child cannot be started: {error}; see the pod's limits") from error
         with self._lock:
             self._alive.add(client)
@@ -101,9 +101,10 @@ class NvmlChildren:
         for client in clients:
             client.close()
 
-    def _start(self) -> NvmlClient:
+    def _start(self, on_notice: OnNotice) -> NvmlClient:
         ours, theirs = socket.socketpair()
         stderr, stderr_theirs = (None, None) if self._stderr_shown else _open_pipe()
+        process = None
         try:
             process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
                 [
@@ -123,16 +124,23 @@ class NvmlChildren:
                 env=_build_environment(),
                 process_group=0,  # a key pressed in a terminal is not for it
             )
+            return NvmlClient(process, ours, stderr, kill=self._kill, on_notice=on_notice)
         except BaseException:
             ours.close()
             if stderr is not None:
                 os.close(stderr)
+            if process is not None:
+                process.kill()
+                process.wait()  # it has asked the driver nothing yet: it goes at once
             raise
         finally:
             theirs.close()
             if stderr_theirs is not None:
                 os.close(stderr_theirs)
-        return NvmlClient(process, ours, stderr, kill=self._kill)
+
+
+def _ignore(pid: int, notice: object) -> None:
+    """For those who only ask."""
 
 
 def _open_pipe() -> tuple[int, int]:

@@ -1,7 +1,8 @@
 """What daemon and NVML child say to each other: msgspec values in frames of four bytes of length and a body.
 
 One command is answered by any number of breadcrumbs and one answer. A breadcrumb is sent before each NVML call, so
-that the daemon knows which call of which GPU did not return.
+that the daemon knows which call of which GPU did not return. Notices come unasked, at any time, from the thread of the
+child that waits for events.
 """
 
 from __future__ import annotations
@@ -12,11 +13,14 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from nvdp.model.health import Vitals
 from nvdp.model.inventory import Fault, Gpu, GpuRef, Inventory
 
 # The longest body: an inventory of a hundred GPUs has 40 KiB, so what is longer is no frame of ours.
 BODY_LIMIT_BYTES: Final = 1 << 20
 _LENGTH_BYTES: Final = 4
+# How long a wait for events takes where none comes. No call of the driver may wait for ever.
+WAIT_S: Final = 5.0
 
 
 class Scan(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -32,8 +36,15 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     skip: tuple[GpuRef, ...] = ()
 
 
+class Processes(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Tell what computes on one GPU; finds it as Probe does."""
+
+    gpu: GpuRef
+    skip: tuple[GpuRef, ...] = ()
+
+
 class Close(msgspec.Struct, frozen=True, tag=True):
-    """Shut NVML down and exit."""
+    """Let go of the driver and exit."""
 
 
 class Breadcrumb(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
@@ -43,17 +54,53 @@ class Breadcrumb(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defau
     gpu: GpuRef | None = None
 
 
+class Watch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How a session's wait for events goes.
+
+    ``problem`` says why none will be told: there can be no event set, or the wait has ``failed``, which another session
+    may cure. ``waits`` have come back so far, the last of them ``silent_s`` seconds ago; one takes ``WAIT_S`` where
+    nothing happens.
+    """
+
+    problem: str = ""
+    failed: bool = False
+    waits: int = 0
+    silent_s: float = 0.0
+
+
 class Scanned(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The answer to Scan. ``skipped`` are the entries of ``skip`` that were met on the way."""
+    """The answer to Scan. ``skipped`` are the entries of ``skip`` that were met on the way.
+
+    ``vitals`` are by UUID. No event of the GPUs in ``unwatched`` will be told; of all others every one is, from before
+    their vitals were read.
+    """
 
     inventory: Inventory
     skipped: tuple[GpuRef, ...] = ()
+    vitals: dict[str, Vitals] = {}
+    unwatched: tuple[str, ...] = ()
+    watch: Watch = Watch()
 
 
 class Probed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """The answer to Probe: what was read, or why nothing could be. Neither if NVML does not count such a GPU."""
 
     gpu: Gpu | None = None
+    fault: Fault | None = None
+    vitals: Vitals | None = None
+
+
+class ComputeProcess(msgspec.Struct, frozen=True, kw_only=True):
+    """A process that computes on a GPU. ``memory_bytes`` is None where the driver does not say."""
+
+    pid: int
+    memory_bytes: int | None = None
+
+
+class ProcessesRead(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The answer to Processes: what computes there, or the fault. Neither if NVML does not count such a GPU."""
+
+    processes: tuple[ComputeProcess, ...] | None = None
     fault: Fault | None = None
 
 
@@ -68,9 +115,39 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     text: str
 
 
-Command: TypeAlias = Scan | Probe | Close
-Answer: TypeAlias = Scanned | Probed | Refused
-Message: TypeAlias = Breadcrumb | Answer
+class Xid(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """The driver reports XID ``code`` of a GPU, or of one of its MIG instances.
+
+    ``at`` is when it was heard, in monotonic seconds, which daemon and child share. While a session is replaced, both
+    the old one and the new one tell it.
+    """
+
+    uuid: str
+    code: int
+    gpu_instance: int | None = None
+    compute_instance: int | None = None
+    at: float
+
+
+class Ecc(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """An ECC error: ``double``-bit, which cannot be corrected, or single-bit. ``at`` as for Xid."""
+
+    uuid: str
+    double: bool
+    at: float
+
+
+class WatchFailed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The wait for events failed: this session tells no more. ``kind`` is the word of an ``NvmlErrorKind``."""
+
+    kind: str
+    text: str
+
+
+Command: TypeAlias = Scan | Probe | Processes | Close
+Answer: TypeAlias = Scanned | Probed | ProcessesRead | Refused
+Notice: TypeAlias = Xid | Ecc | WatchFailed
+Message: TypeAlias = Breadcrumb | Answer | Notice
 
 _encoder: Final = msgspec.msgpack.Encoder()
 _decode_command: Final = msgspec.msgpack.Decoder(Command).decode
@@ -119,7 +196,10 @@ def read_command(fd: int) -> Command | None:
 
 
 def write_frame(fd: int, value: Message) -> None:
-    """Send all of it; blocks while the daemon does not read. Raises OSError when the daemon is gone."""
+    """Send all of it; blocks while the daemon does not read. Raises OSError when the daemon is gone.
+
+    Two threads must not be in here at a time.
+    """
     data = memoryview(encode_frame(value))
     while data:
         data = data[os.write(fd, data) :]

@@ -3,41 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Any, Final, NoReturn, TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 import pynvml
 
 from nvdp.errors import NvmlError
+from nvdp.model.health import Vitals
 from nvdp.model.inventory import Driver, Fault, Gpu, GpuRef, Inventory, MigMode, UnreadableGpu
-from nvdp.nvml.frames import Probed, Scanned
-from nvdp.nvml.kinds import NvmlErrorKind, describe_code
+from nvdp.nvml.asking import Asker, GpuFacts, build_fault
+from nvdp.nvml.frames import ComputeProcess, Probed, ProcessesRead, Scanned
+from nvdp.nvml.kinds import NvmlErrorKind
+from nvdp.nvml.pci import read_pci
+from nvdp.nvml.vitals import VitalsReader
+from nvdp.nvml.watch import EventWatch
 
 # Cards that drive a screen of a DGX station: NVIDIA's plugin leaves them out too.
 _NOT_FOR_COMPUTE: Final = frozenset({"DGX Display", "NVIDIA DGX Display"})
-# "This GPU, or this driver, has no such fact": not a fault. WSL has no minor numbers, a T4 no MIG mode, an integrated
-# GPU no memory of its own, an old library none of the newer calls.
-_NO_SUCH_FACT: Final = frozenset({NvmlErrorKind.NOT_SUPPORTED.word, NvmlErrorKind.FUNCTION_NOT_FOUND.word})
 
-Announce: TypeAlias = Callable[[str, GpuRef | None], None]
 FindNumaNode: TypeAlias = Callable[[str], int | None]
+_IsUnwanted: TypeAlias = Callable[[GpuRef], bool]
+
+
+class _Met(msgspec.Struct, frozen=True):
+    """A GPU that was met and recognised: its handle, and its facts so far, with the UUID among them."""
+
+    handle: object
+    facts: GpuFacts
 
 
 class GpuReader:
-    """Scans and probes. ``announce`` is called before each NVML call with its name and the GPU it is about.
+    """Scans, probes, and tells the processes, for one session of NVML that is open.
 
-    NVML must be initialised. A call that does not return blocks for ever: the daemon ends the process then.
+    A call that does not return blocks for ever: the daemon ends the process then.
     """
 
-    def __init__(self, announce: Announce, find_numa_node: FindNumaNode) -> None:
-        self._announce = announce
+    def __init__(self, asker: Asker, watch: EventWatch, *, find_numa_node: FindNumaNode) -> None:
+        self._asker = asker
+        self._watch = watch
         self._find_numa_node = find_numa_node
+        self._vitals = VitalsReader()
 
     def scan(self, skip: Collection[GpuRef]) -> Scanned:
         """Everything NVML counts, in its order. Raises NvmlError if it does not even count."""
         driver = self._read_driver()
         count = self._count()
+        self._watch.prepare()
         gpus: dict[str, Gpu] = {}
+        vitals: dict[str, Vitals] = {}
         unreadable: list[UnreadableGpu] = []
         skipped: list[GpuRef] = []
 
@@ -47,113 +60,118 @@ class GpuReader:
             return bool(met)
 
         for index in range(count):
-            found = self._read(GpuRef(index=index, count=count), is_unwanted)
-            if isinstance(found, Gpu) and found.uuid in gpus:
-                text = f"the same UUID as index {gpus[found.uuid].index}: {found.uuid}"
+            met = self._meet(GpuRef(index=index, count=count), is_unwanted)
+            uuid = met.facts.ref.uuid if isinstance(met, _Met) else None
+            if isinstance(met, UnreadableGpu):
+                unreadable.append(met)
+            elif met is not None and uuid in gpus:
+                text = f"the same UUID as index {gpus[uuid].index}: {uuid}"
                 fault = Fault(call="nvmlDeviceGetUUID", kind=NvmlErrorKind.UNKNOWN.word, text=text)
-                found = UnreadableGpu(index=index, pci=found.pci, fault=fault)
-            if isinstance(found, Gpu):
-                gpus[found.uuid] = found
-            elif found is not None:
-                unreadable.append(found)
+                unreadable.append(UnreadableGpu(index=index, pci=met.facts.ref.pci, fault=fault))
+            elif met is not None and (found := self._read(met)) is not None:
+                gpu, vitals[gpu.uuid] = found
+                gpus[gpu.uuid] = gpu
         inventory = Inventory(driver=driver, gpus=tuple(gpus.values()), unreadable=tuple(unreadable))
-        return Scanned(inventory=inventory, skipped=tuple(skipped))
+        return Scanned(
+            inventory=inventory,
+            skipped=tuple(skipped),
+            vitals=vitals,
+            unwatched=tuple(uuid for uuid in gpus if not self._watch.has(uuid)),
+            watch=self._watch.report(),
+        )
 
     def probe(self, wanted: GpuRef, skip: Collection[GpuRef]) -> Probed:
-        """One GPU, read as a scan reads it, so that a clean answer here promises a clean scan."""
+        """One GPU, asked all that a scan asks, so that a clean answer here promises a clean scan."""
+        self._watch.prepare()
+        met = self._find(wanted, skip)
+        if isinstance(met, UnreadableGpu):
+            return Probed(fault=met.fault)
+        found = self._read(met) if met is not None else None
+        if found is None:
+            return Probed()
+        gpu, vitals = found
+        return Probed(gpu=gpu, fault=gpu.fault, vitals=vitals)
+
+    def read_processes(self, wanted: GpuRef, skip: Collection[GpuRef]) -> ProcessesRead:
+        """What computes on one GPU."""
+        met = self._find(wanted, skip)
+        if isinstance(met, UnreadableGpu):
+            return ProcessesRead(fault=met.fault)
+        if met is None:
+            return ProcessesRead()
+        try:
+            found = met.facts.ask(
+                "nvmlDeviceGetComputeRunningProcesses", pynvml.nvmlDeviceGetComputeRunningProcesses, met.handle
+            )
+        except NvmlError as error:
+            return ProcessesRead(fault=build_fault(error))
+        return ProcessesRead(
+            processes=tuple(ComputeProcess(pid=one.pid, memory_bytes=one.usedGpuMemory) for one in found)
+        )
+
+    def _count(self) -> int:
+        count: int = self._asker.ask("nvmlDeviceGetCount", pynvml.nvmlDeviceGetCount)
+        return count
+
+    def _read_driver(self) -> Driver:
+        """Versions are for people: one that cannot be read is empty, and the scan goes on."""
+        find = self._asker.find_fact
+        cuda = find("nvmlSystemGetCudaDriverVersion", pynvml.nvmlSystemGetCudaDriverVersion_v2)
+        return Driver(
+            version=find("nvmlSystemGetDriverVersion", pynvml.nvmlSystemGetDriverVersion) or "",
+            cuda_version=f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else "",
+        )
+
+    def _find(self, wanted: GpuRef, skip: Collection[GpuRef]) -> _Met | UnreadableGpu | None:
+        """The wanted GPU; no other is touched more than is needed to find it."""
         count = self._count()
 
         def is_unwanted(ref: GpuRef) -> bool:
             return _is_another(wanted, ref) or any(_recognises(entry, ref) for entry in skip)
 
-        for index in range(count):
-            found = self._read(GpuRef(index=index, count=count), is_unwanted)
-            if isinstance(found, Gpu):
-                return Probed(gpu=found, fault=found.fault)
-            if found is not None:
-                return Probed(fault=found.fault)
-        return Probed()
+        met = (self._meet(GpuRef(index=index, count=count), is_unwanted) for index in range(count))
+        return next((found for found in met if found is not None), None)
 
-    def _count(self) -> int:
-        count: int = self._ask("nvmlDeviceGetCount", pynvml.nvmlDeviceGetCount)
-        return count
-
-    def _read_driver(self) -> Driver:
-        """Versions are for people: one that cannot be read is empty, and the scan goes on."""
-        cuda = self._find_fact("nvmlSystemGetCudaDriverVersion", pynvml.nvmlSystemGetCudaDriverVersion_v2)
-        return Driver(
-            version=self._find_fact("nvmlSystemGetDriverVersion", pynvml.nvmlSystemGetDriverVersion) or "",
-            cuda_version=f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else "",
-        )
-
-    def _find_fact(self, call: str, function: Callable[[], Any]) -> Any:
-        try:
-            return self._ask(call, function)
-        except NvmlError:
-            return None
-
-    def _read(self, ref: GpuRef, is_unwanted: Callable[[GpuRef], bool]) -> Gpu | UnreadableGpu | None:
+    def _meet(self, ref: GpuRef, is_unwanted: _IsUnwanted) -> _Met | UnreadableGpu | None:
         """The GPU at ``ref``; None as soon as enough of it is known to say that it is unwanted."""
         if is_unwanted(ref):
             return None
-        facts = _Facts(self._ask, ref)
+        facts = GpuFacts(self._asker, ref)
         pci = None
         try:
-            handle = self._ask("nvmlDeviceGetHandleByIndex", pynvml.nvmlDeviceGetHandleByIndex, ref.index, gpu=ref)
-            pci = facts.read("nvmlDeviceGetPciInfo", lambda: _read_pci(handle))
+            handle = facts.ask("nvmlDeviceGetHandleByIndex", pynvml.nvmlDeviceGetHandleByIndex, ref.index)
+            pci = facts.read("nvmlDeviceGetPciInfo", lambda: read_pci(pynvml.nvmlDeviceGetPciInfo(handle)))
             facts.ref = msgspec.structs.replace(ref, pci=pci)
             if pci is not None and is_unwanted(facts.ref):
                 return None
-            uuid = self._ask("nvmlDeviceGetUUID", _read_uuid, handle, gpu=facts.ref)
+            uuid = facts.ask("nvmlDeviceGetUUID", _read_uuid, handle)
         except NvmlError as error:
-            return UnreadableGpu(index=ref.index, pci=pci, fault=facts.fault or _build_fault(error))
+            return UnreadableGpu(index=ref.index, pci=pci, fault=facts.fault or build_fault(error))
         facts.ref = msgspec.structs.replace(facts.ref, uuid=uuid)
-        return None if is_unwanted(facts.ref) else self._read_facts(handle, facts, uuid)
+        return None if is_unwanted(facts.ref) else _Met(handle, facts)
 
-    def _read_facts(self, handle: object, facts: _Facts, uuid: str) -> Gpu | None:
+    def _read(self, met: _Met) -> tuple[Gpu, Vitals] | None:
+        """All of a GPU; None if it is none for computing. Its events are on before its condition is read."""
+        handle, facts = met.handle, met.facts
         product = facts.read("nvmlDeviceGetName", lambda: pynvml.nvmlDeviceGetName(handle))
         if product in _NOT_FOR_COMPUTE:
             return None
-        pci = facts.ref.pci
-        return Gpu(
-            uuid=uuid,
-            index=facts.ref.index,
-            pci=pci,
+        self._watch.register(handle, facts)
+        ref = facts.ref
+        assert ref.uuid is not None
+        gpu = Gpu(
+            uuid=ref.uuid,
+            index=ref.index,
+            pci=ref.pci,
             minor=facts.read("nvmlDeviceGetMinorNumber", lambda: pynvml.nvmlDeviceGetMinorNumber(handle)),
             product=product,
             memory_bytes=facts.read("nvmlDeviceGetMemoryInfo", lambda: _read_memory_bytes(handle)),
             compute_capability=facts.read("nvmlDeviceGetCudaComputeCapability", lambda: _read_capability(handle)),
-            numa_node=self._find_numa_node(pci) if pci is not None else None,
+            numa_node=self._find_numa_node(ref.pci) if ref.pci is not None else None,
             mig=facts.read("nvmlDeviceGetMigMode", lambda: _read_mig_mode(handle), otherwise=MigMode.UNSUPPORTED),
-            fault=facts.fault,
         )
-
-    def _ask(self, call: str, function: Callable[..., Any], *arguments: object, gpu: GpuRef | None = None) -> Any:
-        """One NVML call. Every exception becomes an NvmlError that names the call, the GPU and our own text."""
-        self._announce(call, gpu)
-        try:
-            return function(*arguments)
-        except Exception as error:  # noqa: BLE001 - pynvml also raises what it meets in answers, as UnicodeDecodeError
-            _translate(error, call=call, gpu=gpu)
-
-
-class _Facts:
-    """Reads the facts of one GPU and keeps the first fault."""
-
-    def __init__(self, ask: Callable[..., Any], ref: GpuRef) -> None:
-        self._ask = ask
-        self.ref = ref
-        self.fault: Fault | None = None
-
-    def read(self, call: str, function: Callable[[], Any], *, otherwise: Any = None) -> Any:
-        """The fact; ``otherwise`` if the GPU has no such fact; None after a failure, which is noted."""
-        try:
-            return self._ask(call, function, gpu=self.ref)
-        except NvmlError as error:
-            if error.kind in _NO_SUCH_FACT:
-                return otherwise
-            self.fault = self.fault or _build_fault(error)
-            return None
+        vitals = self._vitals.read(handle, facts)
+        return msgspec.structs.replace(gpu, fault=facts.fault), vitals
 
 
 def _recognises(entry: GpuRef, ref: GpuRef) -> bool:
@@ -178,26 +196,6 @@ def _is_another(wanted: GpuRef, ref: GpuRef) -> bool:
     return ref.index != wanted.index
 
 
-def _read_pci(handle: object) -> str | None:
-    info = pynvml.nvmlDeviceGetPciInfo(handle)
-    return parse_pci(info.busId) or parse_pci(info.busIdLegacy) or build_pci(info.domain, info.bus, info.device)
-
-
-def parse_pci(text: str) -> str | None:
-    """NVML's ``00000000:1B:00.0`` as the host writes it, ``0000:1b:00.0``; None if it is no PCI address."""
-    try:
-        domain, bus, rest = text.strip().split(":")
-        device, function = rest.split(".")
-        return f"{int(domain, 16):04x}:{int(bus, 16):02x}:{int(device, 16):02x}.{int(function, 16):x}"
-    except ValueError:
-        return None
-
-
-def build_pci(domain: int, bus: int, device: int) -> str | None:
-    """The address of function 0; None if the library filled nothing in."""
-    return f"{domain:04x}:{bus:02x}:{device:02x}.0" if domain or bus or device else None
-
-
 def _read_uuid(handle: object) -> str:
     uuid: str = pynvml.nvmlDeviceGetUUID(handle)
     if not uuid:
@@ -217,17 +215,3 @@ def _read_capability(handle: object) -> str:
 def _read_mig_mode(handle: object) -> MigMode:
     current, _pending = pynvml.nvmlDeviceGetMigMode(handle)
     return MigMode.ENABLED if current == pynvml.NVML_DEVICE_MIG_ENABLE else MigMode.DISABLED
-
-
-def _translate(error: Exception, *, call: str, gpu: GpuRef | None) -> NoReturn:
-    if isinstance(error, pynvml.NVMLError):
-        word, text = describe_code(error.value)
-    elif isinstance(error, pynvml.NVMLLibraryMismatchError):
-        word, text = NvmlErrorKind.FUNCTION_NOT_FOUND.word, NvmlErrorKind.FUNCTION_NOT_FOUND.text
-    else:
-        word, text = NvmlErrorKind.UNKNOWN.word, f"the answer makes no sense: {error}"
-    raise NvmlError(f"{call}: {text}", kind=word, call=call, gpu=str(gpu or "")) from error
-
-
-def _build_fault(error: NvmlError) -> Fault:
-    return Fault(call=error.call, kind=error.kind, text=str(error))

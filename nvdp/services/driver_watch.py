@@ -12,9 +12,9 @@ from nvdp.model.duration import build_duration
 from nvdp.model.inventory import Driver
 from nvdp.model.reasons import Reason
 from nvdp.model.status import DriverState, DriverStatus
-from nvdp.nvml.client import Died, Hung
 from nvdp.nvml.frames import Refused
 from nvdp.nvml.kinds import NvmlErrorKind
+from nvdp.nvml.outcomes import Died, Hung
 
 Failure: TypeAlias = Refused | Hung | Died
 _FIRST_RETRY_S: Final = 1.0

@@ -10,17 +10,16 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
 from nvdp.host.sysfs import Sysfs
 from nvdp.log import Log
-from nvdp.model.inventory import GpuRef
 from nvdp.model.reasons import Cause, Reason
 from nvdp.nvml.children import NvmlChildren
-from nvdp.nvml.client import Closed, Hung, Outcome, is_gpus_fault
-from nvdp.nvml.frames import Probed, Scanned
+from nvdp.nvml.frames import Notice, Probed, Refused, Scanned, WatchFailed
+from nvdp.nvml.outcomes import Died, Hung, Outcome, is_gpus_fault
 from nvdp.planning.presence import (
     Presence,
     Silenced,
@@ -35,7 +34,8 @@ from nvdp.services.driver_watch import DriverWatch, Failure
 from nvdp.services.events import GpusScanned, Post
 from nvdp.services.nvml_counts import GpuObserver, count_outcome
 from nvdp.services.nvml_session import NvmlSession
-from nvdp.services.probing import Probing
+from nvdp.services.probing import Probing, find_patients
+from nvdp.services.watching import WatchEnded, Watching
 
 _STOP_WAIT_S: Final = 1.0
 
@@ -57,12 +57,16 @@ class _ProbeDone(msgspec.Struct, frozen=True):
     outcome: Outcome | None
 
 
+_Message: TypeAlias = _Wake | _ProbeDone | WatchEnded
+
+
 class GpuService:
     """``start`` it; it posts ``GpusScanned`` after each complete scan and whenever something changed.
 
-    All methods may be called from any thread; none but ``stop`` blocks. The threads are named ``gpus`` and
-    ``gpu-probe``. An exception that nobody expected ends the thread ``gpus``; ``start`` starts it again, and what was
-    known is still known. ``sysfs`` is None on a simulated node, whose library knows the NUMA nodes itself.
+    All methods may be called from any thread; none but ``stop`` blocks. The threads are named ``gpus``, ``gpu-probe``
+    and, for each child, ``nvml-events``. An exception that nobody expected ends the thread ``gpus``; ``start`` starts
+    it again, and what was known is still known. ``sysfs`` is None on a simulated node, whose library knows the NUMA
+    nodes itself. ``events_heard`` counts what sessions told; while one is replaced, both tell the same.
     """
 
     THREAD: Final = "gpus"
@@ -87,11 +91,12 @@ class GpuService:
         self._find_control_nodes = find_control_nodes
         self._clock = clock
         self._wall = wall
-        self._inbox: queue.SimpleQueue[_Wake | _ProbeDone] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[_Message] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._stopping = False
         self._settings = _Settings()
-        self._session = NvmlSession(children, sysfs=sysfs)
+        self._session = NvmlSession(children, sysfs=sysfs, on_notice=self._take_event, clock=clock)
+        self._watching = Watching(observer, clock=clock)
         self._driver = DriverWatch(log, clock=clock)
         self._probing = Probing(children, report=self._report_probe, clock=clock, first_delay_s=first_probe_delay_s)
         self._presence: Presence | None = None
@@ -99,6 +104,7 @@ class GpuService:
         self._scan_due_at = clock()
         self._scanned_at: float | None = None
         self._posted: GpusScanned | None = None
+        self.events_heard = 0
 
     def start(self) -> None:
         """Start the thread; nothing if it runs."""
@@ -131,12 +137,13 @@ class GpuService:
         if self._thread is not None:
             self._thread.join(_STOP_WAIT_S)
 
-    # What follows runs in the thread "gpus", but for _report_probe.
+    # What follows runs in the thread "gpus", but for _report_probe and _take_event.
 
     def _run(self) -> None:
         try:
             while not self._stopping:
                 scanned = self._scan_due_at <= self._clock() and self._scan()
+                self._session.end_former()
                 self._look_after()
                 self._post(always=scanned)
                 self._wait()
@@ -147,10 +154,10 @@ class GpuService:
         """Until something is due or comes in."""
         now = self._clock()
         self._scan_due_at = min(self._scan_due_at, now + self._settings.rescan_interval_s)
-        due = [self._scan_due_at]
+        due = [self._scan_due_at, *filter(None, [self._session.former_ends_at])]
         if self._driver.is_ready and self._presence is not None:
             expiry = find_next_expiry(self._presence, remove_after_s=self._settings.remove_after_s)
-            due += [at for at in (self._probing.next_due_at, expiry) if at is not None]
+            due += [at for at in (self._probing.next_due_at, self._watching.due_at, expiry) if at is not None]
         try:
             self._take(self._inbox.get(timeout=max(0.0, min(due) - now)))
             while True:
@@ -158,9 +165,11 @@ class GpuService:
         except queue.Empty:
             return
 
-    def _take(self, message: _Wake | _ProbeDone) -> None:
+    def _take(self, message: _Message) -> None:
         if isinstance(message, _ProbeDone):
             self._take_probe(message.key, message.outcome)
+        elif isinstance(message, WatchEnded):
+            self._watching.take_end(message, self._session.pid)
         elif message.at_everything:
             self._look_again()
 
@@ -178,7 +187,7 @@ class GpuService:
             if isinstance(outcome, Scanned):
                 self._take_scan(outcome, seconds=self._clock() - started)
                 return True
-            if isinstance(outcome, Closed | Probed):
+            if not isinstance(outcome, Refused | Hung | Died):
                 return False
             if self._silence(outcome):
                 continue
@@ -217,33 +226,25 @@ class GpuService:
         self._silenced = {key: entry for key, entry in self._silenced.items() if entry.ref in scanned.skipped}
         self._presence = merge_scan(before, inventory, self._silenced.values(), now=self._clock(), wall=self._wall())
         self._driver.succeed(inventory.driver, gpus=len(inventory.gpus), seconds=seconds)
+        self._watching.follow(scanned.watch)
         if before is not None:
             self._tell(Reason.DEVICE_ADDED, "was added", self._presence, before)
 
     def _look_after(self) -> None:
-        """Forget who was absent too long, and probe who ails. Nothing of it while the driver is not there."""
+        """Forget who was absent too long, probe who ails, and look anew if no events are heard.
+
+        Nothing of it while the driver is not there.
+        """
         if not self._driver.is_ready or self._presence is None:
             return
         before, remove_after_s = self._presence, self._settings.remove_after_s
         self._presence = expire(before, now=self._clock(), remove_after_s=remove_after_s)
         self._tell(Reason.DEVICE_REMOVED, "was removed", before, self._presence)
-        self._probing.follow(self._find_ailing(self._presence))
+        self._probing.follow(find_patients(self._presence, self._silenced))
         skip = [(key, entry.ref) for key, entry in self._silenced.items()]
         self._probing.start_due(skip, limit_s=self._settings.call_timeout_s)
-
-    def _find_ailing(self, presence: Presence) -> dict[str, GpuRef]:
-        """Everybody to be probed, by UUID or what else is known."""
-        count = sum(sighting.absent_since is None for sighting in presence.sightings) + len(presence.unreadable)
-        ailing = {key: entry.ref for key, entry in self._silenced.items()}
-        refs = [
-            GpuRef(index=sighting.gpu.index, count=count, pci=sighting.gpu.pci, uuid=sighting.gpu.uuid)
-            for sighting in presence.sightings
-            if sighting.ailment is not None
-        ]
-        refs += [GpuRef(index=gpu.index, count=count, pci=gpu.pci) for gpu in presence.unreadable]
-        for ref in refs:
-            ailing.setdefault(str(ref), ref)
-        return ailing
+        if self._watching.take_due():
+            self._look_again()
 
     def _report_probe(self, key: str, outcome: Outcome | None) -> None:
         """Called from the probe's thread."""
@@ -260,6 +261,13 @@ class GpuService:
         is_clean = outcome.gpu is not None and outcome.fault is None
         if was_silenced or is_clean:
             self._look_again()
+
+    def _take_event(self, session: int, notice: Notice | Died) -> None:
+        """Called from the thread ``nvml-events`` of that session, at once, also while a scan waits for an answer."""
+        if isinstance(notice, WatchFailed | Died):
+            self._inbox.put(WatchEnded(session, notice))
+        else:
+            self.events_heard += 1
 
     def _tell(self, reason: Reason, what: str, more: Presence, less: Presence) -> None:
         """Log the GPUs of ``more`` that are not in ``less``."""

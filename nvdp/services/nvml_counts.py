@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from nvdp.nvml.client import Died, Hung, Outcome
 from nvdp.nvml.frames import Refused, Scanned
 from nvdp.nvml.kinds import NvmlErrorKind
+from nvdp.nvml.outcomes import Died, Hung, Outcome
 
 
 class GpuObserver(Protocol):

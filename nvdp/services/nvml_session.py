@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Final
 
 import msgspec
@@ -11,12 +11,15 @@ from nvdp.errors import HostError
 from nvdp.host.sysfs import Sysfs
 from nvdp.model.inventory import GpuRef, Inventory
 from nvdp.nvml.children import NvmlChildren
-from nvdp.nvml.client import NvmlClient, Outcome, is_gpus_fault
+from nvdp.nvml.client import NvmlClient, OnNotice
 from nvdp.nvml.frames import Refused, Scan, Scanned
 from nvdp.nvml.kinds import NvmlErrorKind
+from nvdp.nvml.outcomes import Outcome, is_gpus_fault
 
 # After a card was plugged in, it may take a while until a new session counts it.
 _SESSIONS_AFTER_PLUG: Final = 3
+# What happened to a GPU before the new session watched it, the old one has told by then, on however busy a node.
+_OVERLAP_S: Final = 0.5
 
 
 class NvmlSession:
@@ -24,15 +27,28 @@ class NvmlSession:
 
     A session counts the GPUs that were there when it was opened, and may never get a lost one back. ``renew`` makes the
     next scan look through a new session; the old one is kept until the new one has answered, since without any open
-    session the driver lets its GPUs go, and may take seconds to wake them up. ``sysfs`` is None on a simulated node.
+    session the driver lets its GPUs go, and may take seconds to wake them up, and for half a second more, so that no
+    event is missed between the two: call ``end_former`` at ``former_ends_at`` (by ``clock``). Both tell of the same
+    events meanwhile. ``sysfs`` is None on a simulated node; ``on_notice``: see ``NvmlClient``.
     """
 
-    def __init__(self, children: NvmlChildren, *, sysfs: Sysfs | None) -> None:
+    def __init__(
+        self, children: NvmlChildren, *, sysfs: Sysfs | None, on_notice: OnNotice, clock: Callable[[], float]
+    ) -> None:
         self._children = children
         self._sysfs = sysfs
+        self._on_notice = on_notice
+        self._clock = clock
+        self._former: NvmlClient | None = None
+        self.former_ends_at: float | None = None
         self._child: NvmlClient | None = None
         self._renewals = 0
         self._bound: frozenset[str] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """Which session it is: the child that answers the scans. None before the first one, and after a failure."""
+        return self._child.pid if self._child is not None else None
 
     def renew(self) -> None:
         """The next scan looks through a new session."""
@@ -55,22 +71,26 @@ class NvmlSession:
                 return outcome
         return msgspec.structs.replace(outcome, inventory=_locate(outcome.inventory, self._sysfs))
 
+    def end_former(self) -> None:
+        """End the session that was replaced, if it is time; blocks for a second at most."""
+        if self.former_ends_at is not None and self.former_ends_at <= self._clock():
+            self._replace_former(None)
+
     def close(self) -> None:
-        """End the session; blocks for a second at most."""
-        child, self._child = self._child, None
-        if child is not None:
-            self._children.end(child)
+        """End the session; blocks for a second or two at most."""
+        self._replace_former(None)
+        self._end_child()
 
     def _look(self, command: Scan, limit_s: float) -> Outcome:
         if self._renewals and self._child is not None:
             self._renewals -= 1
             try:
-                candidate = self._children.spawn()
+                candidate = self._children.spawn(self._on_notice)
             except HostError:
                 return self._ask(command, limit_s)
             outcome = candidate.call(command, limit_s=limit_s)
             if isinstance(outcome, Scanned):
-                self.close()
+                self._replace_former(self._child)
                 self._child = candidate
                 return outcome
             self._children.end(candidate)
@@ -82,13 +102,24 @@ class NvmlSession:
     def _ask(self, command: Scan, limit_s: float) -> Outcome:
         if self._child is None:
             try:
-                self._child = self._children.spawn()
+                self._child = self._children.spawn(self._on_notice)
             except HostError as error:
                 return Refused(call="spawn", kind=NvmlErrorKind.UNKNOWN.word, text=str(error))
         outcome = self._child.call(command, limit_s=limit_s)
         if not isinstance(outcome, Scanned):
-            self.close()
+            self._end_child()
         return outcome
+
+    def _end_child(self) -> None:
+        child, self._child = self._child, None
+        if child is not None:
+            self._children.end(child)
+
+    def _replace_former(self, child: NvmlClient | None) -> None:
+        former, self._former = self._former, child
+        self.former_ends_at = self._clock() + _OVERLAP_S if child is not None else None
+        if former is not None:
+            self._children.end(former)
 
     def _has_new_card(self, sysfs: Sysfs, inventory: Inventory) -> bool:
         bound, before = sysfs.find_bound_gpus(), self._bound

@@ -12,13 +12,26 @@ from typing import Final
 from nvdp.errors import HostError
 from nvdp.model.inventory import GpuRef
 from nvdp.nvml.children import NvmlChildren
-from nvdp.nvml.client import Outcome
 from nvdp.nvml.frames import Probe
+from nvdp.nvml.outcomes import Outcome
+from nvdp.planning.presence import Presence, Silenced
 
 FIRST_DELAY_S: Final = 1.0
 _LONGEST_DELAY_S: Final = 60.0
 # A GPU that ails again within so many of its last delays goes on where it stopped.
 _RELAPSE_DELAYS: Final = 10
+
+
+def find_patients(presence: Presence, silenced: Mapping[str, Silenced]) -> dict[str, GpuRef]:
+    """Everybody to be probed: who ails, who is silenced (by the same key), and who cannot be read."""
+    count = sum(sighting.absent_since is None for sighting in presence.sightings) + len(presence.unreadable)
+    refs = [
+        GpuRef(index=sighting.gpu.index, count=count, pci=sighting.gpu.pci, uuid=sighting.gpu.uuid)
+        for sighting in presence.sightings
+        if sighting.ailment is not None
+    ]
+    refs += [GpuRef(index=gpu.index, count=count, pci=gpu.pci) for gpu in presence.unreadable]
+    return {str(ref): ref for ref in refs} | {key: entry.ref for key, entry in silenced.items()}
 
 
 class _Patient:

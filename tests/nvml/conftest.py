@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from nvdp.nvml.children import NvmlChildren
-from nvdp.nvml.client import NvmlClient, Outcome
-from nvdp.nvml.frames import Scan
+from nvdp.nvml.client import NvmlClient
+from nvdp.nvml.frames import Notice, Scan, Scanned
+from nvdp.nvml.outcomes import Died, Outcome
 
 SOURCE = Path(__file__).parent / "fake/fake_nvml.c"
 
@@ -34,8 +37,10 @@ class FakeDriver:
         shutil.copy(self._basic if basic else self._built, self.library)
 
     def configure(self, *lines: str) -> None:
+        """``at`` is when the library could see it."""
         fresh = self.directory / "fake.new"
         fresh.write_text("\n".join(lines) + "\n")
+        self.at = time.monotonic()
         fresh.rename(self.directory / "fake.conf")
 
 
@@ -60,16 +65,47 @@ def fake_driver(tmp_path, fake_libraries) -> FakeDriver:
     return FakeDriver(tmp_path / "root", *fake_libraries)
 
 
+class Heard:
+    """What children told unasked, in the order in which it was heard, with the process ID of the child."""
+
+    def __init__(self) -> None:
+        self.all: list[tuple[int, Notice | Died]] = []
+        self._changed = threading.Condition()
+
+    def take(self, pid: int, notice: Notice | Died) -> None:
+        with self._changed:
+            self.all.append((pid, notice))
+            self._changed.notify_all()
+
+    def of(self, client: NvmlClient) -> list[Notice | Died]:
+        with self._changed:
+            return [notice for pid, notice in self.all if pid == client.pid]
+
+    def wait(self, count: int, *, limit_s: float = 15.0) -> list[Notice | Died]:
+        """The first ``count`` notices."""
+        with self._changed:
+            done = self._changed.wait_for(lambda: len(self.all) >= count, limit_s)
+            assert done, f"not {count} within {limit_s}s, but {self.all}"
+            return [notice for _, notice in self.all[:count]]
+
+
 class Asking:
-    """Children that are all ended at the end of the test."""
+    """Children that are all ended at the end of the test, and what they told unasked."""
 
     def __init__(self, children: NvmlChildren) -> None:
         self.children = children
+        self.heard = Heard()
         self._clients: list[NvmlClient] = []
 
     def spawn(self) -> NvmlClient:
-        client = self.children.spawn()
+        client = self.children.spawn(self.heard.take)
         self._clients.append(client)
+        return client
+
+    def watch(self) -> NvmlClient:
+        """A child that has scanned: from now on it tells every event."""
+        client = self.spawn()
+        assert isinstance(self.scan(client), Scanned)
         return client
 
     def scan(self, client: NvmlClient | None = None, *, skip=(), limit_s: float = 10.0) -> Outcome:

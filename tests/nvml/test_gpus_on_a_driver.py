@@ -47,8 +47,8 @@ class CountedChildren(NvmlChildren):
         super().__init__(**source)
         self.spawned: list[NvmlClient] = []
 
-    def spawn(self) -> NvmlClient:
-        self.spawned.append(super().spawn())
+    def spawn(self, on_notice=None) -> NvmlClient:
+        self.spawned.append(super().spawn(on_notice))
         return self.spawned[-1]
 
 

@@ -6,7 +6,7 @@ import pynvml
 import pytest
 
 from nvdp.nvml.kinds import NvmlErrorKind, describe_code, find_kind
-from nvdp.nvml.scan import build_pci, parse_pci
+from nvdp.nvml.pci import build_pci, parse_pci
 
 CODES = {name: value for name, value in vars(pynvml).items() if name.startswith("NVML_ERROR_")}
 

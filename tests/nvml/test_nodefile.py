@@ -136,6 +136,35 @@ def test_an_empty_file_is_a_machine_without_gpus() -> None:
             "faults: [{call: nvmlInit, error: Broken}]",
             "faults[0].error: Broken is no NVML error; write it like GpuIsLost",
         ),
+        ("events: [{gpu: 0, xid: 3}]", "events[0].gpu: there is no card 0; give its place in the file"),
+        ("gpus: [{model: t4}]\nevents: [{gpu: 0}]", "events[0]: give one of xid and ecc: single or double"),
+        ("gpus: [{model: t4}]\nevents: [{gpu: 0, xid: 3, ecc: single}]", "events[0]: give one of xid and ecc"),
+        ("gpus: [{model: t4}]\nevents: [{gpu: 0, ecc: triple}]", "events[0].ecc: Invalid enum value 'triple'"),
+        (
+            "gpus: [{model: t4}]\nevents: [{gpu: 0, xid: 3, instance: 0}]",
+            "events[0].instance: card 0 has no instance 0; give its place among the instances, or its UUID",
+        ),
+        (
+            "gpus: [{model: t4}]\nconditions: [{gpu: 0, recoveryAction: Reset}]",
+            "conditions[0].recoveryAction: Reset is none of None, GPUReset, NodeReboot, ",
+        ),
+        (
+            "gpus: [{model: l40s, nvswitchLinks: 2}]\nconditions: [{gpu: 0, linksDown: [1, 2]}]",
+            "conditions[0].linksDown: the card has no NVLink 2; it has 2",
+        ),
+        (
+            "gpus: [{model: t4}]\nconditions: [{gpu: 0, fabric: {state: Ready}}]",
+            "conditions[0].fabric.state: Ready is none of NotStarted, InProgress, Completed",
+        ),
+        (
+            "gpus: [{model: t4}]\nconditions: [{gpu: 0, fabric: {faults: [Cold]}}]",
+            "conditions[0].fabric.faults: Cold is none of DegradedBandwidth, ",
+        ),
+        (
+            "gpus: [{model: t4}]\nconditions: [{gpu: 0, fabric: {status: Bad}}]",
+            "conditions[0].fabric.status: Bad is neither Success nor an NVML error",
+        ),
+        ("gpus: [{model: t4}]\nconditions: [{gpu: 0, ecc: {ram: 1}}]", "conditions[0].ecc: unknown key ram"),
         ("driver: {state: gone}", "driver.state: Invalid enum value 'gone'"),
         ("gpus: [", ":2:1: "),
         ("gpus: [{model: t4}\nlost: []", ":2:1: "),
@@ -175,6 +204,8 @@ def test_the_example_of_the_documentation_is_good() -> None:
     page = (Path(__file__).parents[2] / "docs/nvml.md").read_text()
     node = parse(page.split("```yaml\n")[1].split("```")[0])
     assert len(node.gpus) == 9
+    assert {rule.position for rule in node.events} == {3, 8}
+    assert node.gpus[2].condition.recovery_action == 1
     assert {rule.position for rule in node.faults} == {2, 5, 6}
     assert all(f"`{path.stem}`" in page for path in NODES.glob("*.yaml"))
     assert all(model in page for model in MODELS)

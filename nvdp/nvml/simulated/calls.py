@@ -8,6 +8,7 @@ from typing import Any, Final
 import pynvml
 
 from nvdp.nvml.kinds import NvmlErrorKind, describe_code
+from nvdp.nvml.simulated.health_calls import HEALTH_CALLS
 from nvdp.nvml.simulated.machine import Device, Machine, MigDevice, NvmlReturn
 from nvdp.nvml.simulated.node import MigState, SimulatedGpu
 from nvdp.nvml.simulated.signatures import (
@@ -21,6 +22,7 @@ from nvdp.nvml.simulated.signatures import (
     OutArray,
     Parameter,
     SimulatedCall,
+    write_handle,
 )
 
 _HANDLE: Final = GpuHandle()
@@ -69,7 +71,7 @@ def _count(machine: Machine, count: Any) -> None:
 
 
 def _handle(machine: Machine, device: Device, handle: Any) -> None:
-    _write_handle(handle, machine.get_handle(device))
+    write_handle(handle, machine.get_handle(device))
 
 
 def _index(machine: Machine, gpu: SimulatedGpu, index: Any) -> None:
@@ -120,7 +122,7 @@ def _max_mig_devices(_machine: Machine, gpu: SimulatedGpu, count: Any) -> None:
 def _mig_handle(machine: Machine, gpu: SimulatedGpu, index: int, handle: Any) -> None:
     if gpu.mig is not MigState.ENABLED or index >= len(gpu.instances):
         raise NvmlReturn(NvmlErrorKind.NOT_FOUND.code)
-    _write_handle(handle, machine.get_handle(MigDevice(gpu, gpu.instances[index])))
+    write_handle(handle, machine.get_handle(MigDevice(gpu, gpu.instances[index])))
 
 
 def _is_mig_handle(_machine: Machine, device: Device, answer: Any) -> None:
@@ -136,7 +138,7 @@ def _compute_instance_id(_machine: Machine, device: Device, number: Any) -> None
 
 
 def _parent_handle(machine: Machine, device: Device, handle: Any) -> None:
-    _write_handle(handle, machine.get_handle(_mig_of(device).parent))
+    write_handle(handle, machine.get_handle(_mig_of(device).parent))
 
 
 def _attributes(_machine: Machine, device: Device, attributes: Any) -> None:
@@ -159,7 +161,7 @@ def _common_ancestor(machine: Machine, first: SimulatedGpu, second: SimulatedGpu
 
 def _link_state(machine: Machine, gpu: SimulatedGpu, link: int, active: Any) -> None:
     _find_peer(machine, gpu, link)
-    active.value = 1
+    active.value = int(link not in gpu.condition.links_down)
 
 
 def _link_remote_type(machine: Machine, gpu: SimulatedGpu, link: int, kind: Any) -> None:
@@ -217,6 +219,7 @@ CALLS: Final[dict[str, tuple[tuple[Parameter, ...], Implementation]]] = {
         (_HANDLE, _UINT, OutArray(pynvml.c_nvmlProcessInfo_v3_t)),
         _processes,
     ),
+    **HEALTH_CALLS,
 }
 
 
@@ -245,10 +248,6 @@ def _write_text(buffer: Any, text: str, length: int) -> None:
     if len(data) > length:
         raise NvmlReturn(NvmlErrorKind.INSUFFICIENT_SIZE.code)
     ctypes.memmove(buffer, data, len(data))
-
-
-def _write_handle(handle: Any, value: int) -> None:
-    ctypes.cast(ctypes.pointer(handle), ctypes.POINTER(ctypes.c_void_p)).contents.value = value
 
 
 def _write_pci(info: Any, pci: str) -> None:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import sys
-import time
-from collections.abc import Iterable, Iterator
+import threading
+from collections.abc import Collection, Iterable, Iterator
 from typing import TypeAlias
 
 import msgspec
+import pynvml
 
 from nvdp.errors import HostError
 from nvdp.nvml.kinds import NvmlErrorKind
+from nvdp.nvml.simulated.edits import Edits
+from nvdp.nvml.simulated.events import EventSets, Happening, find_new
 from nvdp.nvml.simulated.names import matches_call
-from nvdp.nvml.simulated.node import DriverState, FaultRule, Instance, Node, SimulatedGpu
+from nvdp.nvml.simulated.node import DriverState, EventRule, FaultRule, Instance, Node, SimulatedGpu
 from nvdp.nvml.simulated.nodefile import find_node_file, load_node
 
 # Handles look like pointers and are none: a call that follows one would crash at once.
@@ -30,6 +33,10 @@ class NvmlReturn(Exception):  # noqa: N818 - a return code, not an error of ours
         self.code = code
 
 
+class HangError(Exception):
+    """Ends nothing: the call must never return."""
+
+
 class MigDevice(msgspec.Struct, frozen=True):
     """A MIG instance together with its card."""
 
@@ -43,7 +50,9 @@ Device: TypeAlias = SimulatedGpu | MigDevice
 class Machine:
     """Answers for one process. Before each call the node file is looked at, and read again if it changed.
 
-    A file that is no longer good leaves the machine as it was, and says so once on standard error.
+    A file that is no longer good leaves the machine as it was, and says so once on standard error. Several threads may
+    call at once: each call holds ``lock``, so that it sees one machine from its beginning to its end, and only a call
+    that waits or hangs lets go of it.
     """
 
     def __init__(self, path_or_name: str) -> None:
@@ -52,31 +61,49 @@ class Machine:
         self._seen = self._look()
         self.node: Node = load_node(str(self._path))
         self.sessions = 0
+        self.lock = threading.Lock()
+        self.event_sets = EventSets()
+        self._edits: Edits | None = None
         self._handles: dict[str, int] = {}
 
-    def begin(self, call: str, device: Device | None) -> None:
-        """What happens before a call does its work: the machine changes, faults strike. Raises NvmlReturn."""
-        gpu = device.parent if isinstance(device, MigDevice) else device
+    def begin(self, call: str, positions: Collection[int]) -> None:
+        """What happens before a call about these cards does its work: faults strike. Raises NvmlReturn or HangError."""
         for fault in self.node.faults:
-            if fault.position in {None, gpu.position if gpu else None} and matches_call(fault.call, call):
+            if (fault.position is None or fault.position in positions) and matches_call(fault.call, call):
                 _strike(fault)
         if not self.sessions and call not in _UNINITIALISED_CALLS:
             raise NvmlReturn(NvmlErrorKind.UNINITIALIZED.code)
         if self.node.driver.state is not DriverState.READY and call != "nvmlErrorString":
             raise NvmlReturn(NvmlErrorKind.DRIVER_NOT_LOADED.code)
-        if gpu is not None and (gpu.position in self.node.lost or gpu.position in self.node.removed):
+
+    def check(self, device: Device) -> None:
+        """Whether the card of a device can be reached. Raises NvmlReturn if not."""
+        if find_position(device) in self.node.lost | self.node.removed:
             raise NvmlReturn(NvmlErrorKind.GPU_IS_LOST.code)
 
     def follow(self) -> None:
-        """Read the node file again if it changed."""
+        """Read the node file again if it changed; what has happened is told to the event sets."""
         seen = self._look()
         if seen == self._seen or seen is None:
             return
-        self._seen = seen
+        self._seen, before = seen, self.node
         try:
             self.node = load_node(str(self._path))
         except HostError as error:
             sys.stderr.write(f"{error}; the simulated machine stays as it was\n")
+        self.event_sets.deliver(map(_classify, find_new(before.events, self.node.events)))
+
+    def wait_edit(self, limit_s: float) -> None:
+        """Let other calls go on until the node file may have changed, for at most ``limit_s``; then follow it."""
+        if self._edits is None:
+            self._edits = Edits(str(self._path))  # what was edited before it has not noticed: follow first
+        else:
+            self.lock.release()
+            try:
+                self._edits.wait(limit_s)
+            finally:
+                self.lock.acquire()
+        self.follow()
 
     def get_handle(self, device: Device) -> int:
         """The same device has the same handle for the life of the process."""
@@ -108,15 +135,28 @@ def iterate_devices(gpus: Iterable[SimulatedGpu]) -> Iterator[Device]:
         yield from (MigDevice(gpu, instance) for instance in gpu.instances)
 
 
+def find_position(device: Device) -> int:
+    """The place of the device's card in the node file."""
+    return device.parent.position if isinstance(device, MigDevice) else device.position
+
+
 def _name(device: Device) -> str:
     if isinstance(device, MigDevice):
         return device.instance.uuid
     return device.uuid or device.pci
 
 
+def _classify(rule: EventRule) -> Happening:
+    if rule.xid is not None:
+        return Happening(pynvml.nvmlEventTypeXidCriticalError, rule)
+    return Happening(
+        pynvml.nvmlEventTypeDoubleBitEccError if rule.double else pynvml.nvmlEventTypeSingleBitEccError, rule
+    )
+
+
 def _strike(fault: FaultRule) -> None:
-    while fault.hang:
-        time.sleep(3600)
+    if fault.hang:
+        raise HangError
     if fault.crash:
         os.abort()
     raise NvmlReturn(fault.code or NvmlErrorKind.UNKNOWN.code)

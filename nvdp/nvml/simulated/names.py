@@ -7,8 +7,9 @@ import fnmatch
 import re
 from typing import Final
 
-# A newer entry point of the same call is the same call to people: nvmlDeviceGetCount_v2, nvmlInitWithFlags.
-_VARIANT: Final = re.compile(r"(?:_v\d+|WithFlags)$")
+# A newer entry point of the same call is the same call to people: nvmlDeviceGetCount_v2, nvmlInitWithFlags,
+# nvmlDeviceGetGpuFabricInfoV.
+_VARIANT: Final = re.compile(r"(?:_v\d+|WithFlags|(?<=Info)V)$")
 
 CALL_NAMES: Final = (
     "nvmlDeviceGetAttributes",
@@ -17,12 +18,15 @@ CALL_NAMES: Final = (
     "nvmlDeviceGetCount",
     "nvmlDeviceGetCudaComputeCapability",
     "nvmlDeviceGetDeviceHandleFromMigDeviceHandle",
+    "nvmlDeviceGetFieldValues",
+    "nvmlDeviceGetGpuFabricInfo",
     "nvmlDeviceGetGpuInstanceId",
     "nvmlDeviceGetHandleByIndex",
     "nvmlDeviceGetHandleByPciBusId",
     "nvmlDeviceGetHandleByUUID",
     "nvmlDeviceGetIndex",
     "nvmlDeviceGetMaxMigDeviceCount",
+    "nvmlDeviceGetMemoryErrorCounter",
     "nvmlDeviceGetMemoryInfo",
     "nvmlDeviceGetMigDeviceHandleByIndex",
     "nvmlDeviceGetMigMode",
@@ -32,10 +36,17 @@ CALL_NAMES: Final = (
     "nvmlDeviceGetNvLinkRemotePciInfo",
     "nvmlDeviceGetNvLinkState",
     "nvmlDeviceGetPciInfo",
+    "nvmlDeviceGetRemappedRows",
+    "nvmlDeviceGetRetiredPagesPendingStatus",
+    "nvmlDeviceGetSupportedEventTypes",
     "nvmlDeviceGetTopologyCommonAncestor",
+    "nvmlDeviceGetTotalEccErrors",
     "nvmlDeviceGetUUID",
     "nvmlDeviceIsMigDeviceHandle",
+    "nvmlDeviceRegisterEvents",
     "nvmlErrorString",
+    "nvmlEventSetCreate",
+    "nvmlEventSetWait",
     "nvmlInit",
     "nvmlShutdown",
     "nvmlSystemGetCudaDriverVersion",

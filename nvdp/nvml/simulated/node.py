@@ -52,6 +52,29 @@ class MigState(enum.Enum):
     ENABLED = "enabled"
 
 
+class Fabric(msgspec.Struct, frozen=True, kw_only=True):
+    """A card's place in an NVSwitch fabric, in NVML's numbers."""
+
+    state: int
+    status: int
+    health_mask: int
+
+
+class Condition(msgspec.Struct, frozen=True, kw_only=True):
+    """How a card fares. None: it has no such thing. ``recovery_action`` is NVML's number.
+
+    The two counts are of uncorrected ECC errors; ``links_down`` are the numbers of NVLinks.
+    """
+
+    recovery_action: int | None = 0
+    remap_failure: bool | None = None
+    retired_pages_pending: bool | None = None
+    memory_errors: int = 0
+    sram_errors: int | None = None
+    links_down: frozenset[int] = frozenset()
+    fabric: Fabric | None = None
+
+
 class SimulatedGpu(msgspec.Struct, frozen=True, kw_only=True):
     """One card. ``position`` is its place in the node file, which does not change when cards are lost or removed.
 
@@ -70,6 +93,7 @@ class SimulatedGpu(msgspec.Struct, frozen=True, kw_only=True):
     instances: tuple[Instance, ...] = ()
     nvswitch_links: int = 0
     processes: tuple[Process, ...] = ()
+    condition: Condition = Condition()
 
 
 class Link(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,6 +116,18 @@ class FaultRule(msgspec.Struct, frozen=True, kw_only=True):
     crash: bool = False
 
 
+class EventRule(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that happens to the card at ``position``, or to one of its MIG devices, when the file first says so.
+
+    An XID, or where that is None an ECC error of one bit or, if ``double``, of two.
+    """
+
+    position: int
+    xid: int | None
+    double: bool = False
+    instance: Instance | None = None
+
+
 class Node(msgspec.Struct, frozen=True, kw_only=True):
     """A whole machine. ``lost`` cards are counted but cannot be reached; ``removed`` ones are not there at all."""
 
@@ -102,6 +138,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     nvlinks: tuple[Link, ...] = ()
     pcie_switches: tuple[frozenset[int], ...] = ()
     faults: tuple[FaultRule, ...] = ()
+    events: tuple[EventRule, ...] = ()
 
     @property
     def present(self) -> tuple[SimulatedGpu, ...]:

@@ -16,16 +16,27 @@ import msgspec
 import yaml
 
 from nvdp.errors import HostError
+from nvdp.nvml.simulated.condition import build_condition, build_default_condition
+from nvdp.nvml.simulated.entries import (
+    ConditionEntry,
+    EccKind,
+    EventEntry,
+    FaultEntry,
+    GpuEntry,
+    InstanceEntry,
+    LinkEntry,
+    MistakeError,
+    NodeFile,
+)
 from nvdp.nvml.simulated.models import MIB, MODELS, Model
 from nvdp.nvml.simulated.names import find_call_problem
 from nvdp.nvml.simulated.node import (
+    EventRule,
     FaultRule,
     Instance,
     Link,
     MigState,
     Node,
-    Process,
-    SimulatedDriver,
     SimulatedGpu,
     parse_error_code,
 )
@@ -39,59 +50,6 @@ _PROFILE: Final = re.compile(r"(?:\d+c\.)?(?P<slices>\d+)g\.(?P<memory>\d+)gb(?:
 _VALIDATION: Final = re.compile(r"(?P<text>.*?)(?: - at `\$\.?(?P<path>.*)`)?")
 
 T = TypeVar("T")
-
-
-class _Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
-    """Base of the file's own structures: camelCase keys, no unknown ones."""
-
-
-class _InstanceEntry(_Entry, frozen=True, kw_only=True):
-    profile: str
-    uuid: str | None = None
-    gpu_instance: int | None = None
-    compute_instance: int = 0
-    memory_bytes: int | None = None
-
-
-class _GpuEntry(_Entry, frozen=True, kw_only=True):
-    """``count`` cards. A fact is one value for all of them, or a list with one value for each."""
-
-    model: str | None = None
-    count: int = 1
-    product: str | None = None
-    uuid: str | tuple[str, ...] | None = None
-    pci: str | tuple[str, ...] | None = None
-    minor: int | tuple[int, ...] | None = None
-    memory_bytes: int | None = None
-    compute_capability: str | None = None
-    numa: int | tuple[int | None, ...] | None = None
-    mig: MigState | None = None
-    instances: tuple[_InstanceEntry, ...] = ()
-    nvswitch_links: int = 0
-    processes: tuple[Process, ...] = ()
-
-
-class _LinkEntry(_Entry, frozen=True, kw_only=True):
-    gpus: tuple[str, str]
-    links: int
-
-
-class _FaultEntry(_Entry, frozen=True, kw_only=True):
-    call: str
-    gpu: str | None = None
-    error: str | None = None
-    hang: bool = False
-    crash: bool = False
-
-
-class _NodeFile(_Entry, frozen=True, kw_only=True):
-    driver: SimulatedDriver = SimulatedDriver()
-    gpus: tuple[_GpuEntry, ...] = ()
-    lost: tuple[str, ...] = ()
-    removed: tuple[str, ...] = ()
-    nvlinks: tuple[_LinkEntry, ...] = ()
-    pcie_switches: tuple[tuple[str, ...], ...] = ()
-    faults: tuple[_FaultEntry, ...] = ()
 
 
 def find_node_file(path_or_name: str) -> Path:
@@ -120,7 +78,7 @@ def load_node(path_or_name: str) -> Node:
 def parse_node(text: str, *, name: str) -> Node:
     """The node that ``text`` describes; ``name`` stands in front of every message. Raises HostError."""
     try:
-        file = msgspec.convert(yaml.load(text, Loader=_LOADER) or {}, _NodeFile, strict=False)  # noqa: S506 - a base loader makes text, lists and mappings only
+        file = msgspec.convert(yaml.load(text, Loader=_LOADER) or {}, NodeFile, strict=False)  # noqa: S506 - a base loader makes text, lists and mappings only
         return _build_node(file)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -137,11 +95,7 @@ def parse_node(text: str, *, name: str) -> Node:
         raise HostError(f"{name}: {error}") from error
 
 
-class MistakeError(Exception):
-    """Something that is of the right type and still makes no machine; its text starts with the place."""
-
-
-def _build_node(file: _NodeFile) -> Node:
+def _build_node(file: NodeFile) -> Node:
     gpus: list[SimulatedGpu] = []
     for number, entry in enumerate(file.gpus):
         _build_gpus(entry, gpus, place=f"gpus[{number}]")
@@ -150,21 +104,25 @@ def _build_node(file: _NodeFile) -> Node:
         for value in values:
             if values.count(value) > 1:
                 raise MistakeError(f"gpus: {what} {value} is used twice")
+    nvlinks = tuple(_build_link(entry, gpus, place=f"nvlinks[{n}]") for n, entry in enumerate(file.nvlinks))
+    for number, condition in enumerate(file.conditions):
+        _apply_condition(condition, gpus, nvlinks, place=f"conditions[{number}]")
     return Node(
         driver=file.driver,
         gpus=tuple(gpus),
         lost=frozenset(_resolve(ref, gpus, place="lost") for ref in file.lost),
         removed=frozenset(_resolve(ref, gpus, place="removed") for ref in file.removed),
-        nvlinks=tuple(_build_link(entry, gpus, place=f"nvlinks[{n}]") for n, entry in enumerate(file.nvlinks)),
+        nvlinks=nvlinks,
         pcie_switches=tuple(
             frozenset(_resolve(ref, gpus, place=f"pcieSwitches[{n}]") for ref in refs)
             for n, refs in enumerate(file.pcie_switches)
         ),
         faults=tuple(_build_fault(entry, gpus, place=f"faults[{n}]") for n, entry in enumerate(file.faults)),
+        events=tuple(_build_event(entry, gpus, place=f"events[{n}]") for n, entry in enumerate(file.events)),
     )
 
 
-def _build_gpus(entry: _GpuEntry, gpus: list[SimulatedGpu], *, place: str) -> None:
+def _build_gpus(entry: GpuEntry, gpus: list[SimulatedGpu], *, place: str) -> None:
     if entry.count < 1:
         raise MistakeError(f"{place}.count: must be 1 or more, not {entry.count}")
     model = _find_model(entry, place=place)
@@ -195,11 +153,12 @@ def _build_gpus(entry: _GpuEntry, gpus: list[SimulatedGpu], *, place: str) -> No
                 ),
                 nvswitch_links=entry.nvswitch_links,
                 processes=entry.processes,
+                condition=build_default_condition(model.compute_capability, nvswitch_links=entry.nvswitch_links),
             )
         )
 
 
-def _find_model(entry: _GpuEntry, *, place: str) -> Model:
+def _find_model(entry: GpuEntry, *, place: str) -> Model:
     """The model's facts, with what the entry itself says in their place."""
     if entry.model is None:
         if entry.product is None:
@@ -222,7 +181,7 @@ def _find_model(entry: _GpuEntry, *, place: str) -> Model:
     )
 
 
-def _build_instance(entry: _InstanceEntry, number: int, *, seed: str, place: str) -> Instance:
+def _build_instance(entry: InstanceEntry, number: int, *, seed: str, place: str) -> Instance:
     match = _PROFILE.fullmatch(entry.profile)
     if match is None:
         raise MistakeError(f"{place}.profile: {entry.profile} is no MIG profile; write it like 1g.10gb")
@@ -236,14 +195,37 @@ def _build_instance(entry: _InstanceEntry, number: int, *, seed: str, place: str
     )
 
 
-def _build_link(entry: _LinkEntry, gpus: Sequence[SimulatedGpu], *, place: str) -> Link:
+def _build_link(entry: LinkEntry, gpus: Sequence[SimulatedGpu], *, place: str) -> Link:
     first, second = (_resolve(ref, gpus, place=f"{place}.gpus") for ref in entry.gpus)
     if first == second:
         raise MistakeError(f"{place}.gpus: a link is between two cards, not from {entry.gpus[0]} to itself")
     return Link(gpus=(first, second), links=entry.links)
 
 
-def _build_fault(entry: _FaultEntry, gpus: Sequence[SimulatedGpu], *, place: str) -> FaultRule:
+def _apply_condition(entry: ConditionEntry, gpus: list[SimulatedGpu], nvlinks: Sequence[Link], *, place: str) -> None:
+    position = _resolve(entry.gpu, gpus, place=f"{place}.gpu")
+    gpu = gpus[position]
+    links = gpu.nvswitch_links + sum(link.links for link in nvlinks if position in link.gpus)
+    condition = build_condition(entry, gpu.condition, links=links, place=place)
+    gpus[position] = msgspec.structs.replace(gpu, condition=condition)
+
+
+def _build_event(entry: EventEntry, gpus: Sequence[SimulatedGpu], *, place: str) -> EventRule:
+    if (entry.xid is None) == (entry.ecc is None):
+        raise MistakeError(f"{place}: give one of xid and ecc: single or double")
+    position = _resolve(entry.gpu, gpus, place=f"{place}.gpu")
+    instance = None
+    if entry.instance is not None:
+        instances = gpus[position].instances
+        named = {str(number): one for number, one in enumerate(instances)} | {one.uuid: one for one in instances}
+        if entry.instance not in named:
+            text = f"card {entry.gpu} has no instance {entry.instance}; give its place among the instances, or its UUID"
+            raise MistakeError(f"{place}.instance: {text}")
+        instance = named[entry.instance]
+    return EventRule(position=position, xid=entry.xid, double=entry.ecc is EccKind.DOUBLE, instance=instance)
+
+
+def _build_fault(entry: FaultEntry, gpus: Sequence[SimulatedGpu], *, place: str) -> FaultRule:
     if [entry.error is not None, entry.hang, entry.crash].count(True) != 1:
         raise MistakeError(f"{place}: give one of error, hang: true and crash: true")
     if problem := find_call_problem(entry.call):

@@ -7,13 +7,23 @@ what C takes by reference would crash a real process; here it raises TypeError.
 from __future__ import annotations
 
 import ctypes
+import time
 from collections.abc import Callable
 from typing import Any, Final, Protocol, TypeAlias
 
 import pynvml
 
 from nvdp.nvml.kinds import NvmlErrorKind
-from nvdp.nvml.simulated.machine import Device, Machine, MigDevice, NvmlReturn, iterate_devices
+from nvdp.nvml.simulated.events import EventSet
+from nvdp.nvml.simulated.machine import (
+    Device,
+    HangError,
+    Machine,
+    MigDevice,
+    NvmlReturn,
+    find_position,
+    iterate_devices,
+)
 from nvdp.nvml.simulated.node import SimulatedGpu
 
 _ByRef: Final = type(ctypes.byref(ctypes.c_int()))
@@ -32,9 +42,10 @@ class Parameter(Protocol):
 
 
 class Number:
-    """An unsigned int by value."""
+    """A number by value: an unsigned int, or what else C takes."""
 
-    c_type = ctypes.c_uint
+    def __init__(self, c_type: Any = ctypes.c_uint) -> None:
+        self.c_type = c_type
 
     def take(self, argument: Any, machine: Machine) -> int:  # noqa: ARG002 - as the Protocol says
         value = getattr(argument, "value", argument)
@@ -144,6 +155,65 @@ class OutArray:
         return argument
 
 
+class OutFields:
+    """A pointer to the first of several ``nvmlFieldValue_t``: as pynvml gives it, a reference to an array of them."""
+
+    c_type = ctypes.c_void_p
+
+    def take(self, argument: Any, machine: Machine) -> Any:  # noqa: ARG002 - as the Protocol says
+        """Something that can be indexed."""
+        target = pynvml.c_nvmlFieldValue_t
+        if isinstance(argument, _ByRef):
+            pointed = argument._obj  # type: ignore[attr-defined]  # noqa: SLF001 - what byref was given
+            if getattr(pointed, "_type_", None) is not target:
+                raise TypeError(f"{pointed!r} is no array of {target.__name__}")
+            return pointed
+        if not isinstance(argument, int):
+            raise TypeError(f"{argument!r} is passed by value where C takes a pointer to {target.__name__}")
+        return ctypes.cast(argument, ctypes.POINTER(target))
+
+
+class OutVersioned:
+    """A pointer to a structure whose first word is its version; ``targets`` are those that the library knows."""
+
+    c_type = ctypes.c_void_p
+
+    def __init__(self, targets: dict[int, Any]) -> None:
+        self._targets = targets
+
+    def take(self, argument: Any, machine: Machine) -> Any:  # noqa: ARG002 - as the Protocol says
+        """The structure."""
+        if isinstance(argument, _ByRef):
+            pointed = argument._obj  # type: ignore[attr-defined]  # noqa: SLF001 - what byref was given
+            version = getattr(pointed, "version", 0)
+        elif isinstance(argument, int):
+            version = ctypes.c_uint.from_address(argument).value
+        else:
+            raise TypeError(f"{argument!r} is passed by value where C takes a pointer")
+        if version not in self._targets:
+            raise NvmlReturn(NvmlErrorKind.ARGUMENT_VERSION_MISMATCH.code)
+        target = self._targets[version]
+        if isinstance(argument, int):
+            return target.from_address(argument)
+        if not isinstance(pointed, target):
+            raise TypeError(f"{pointed!r} is no {target.__name__}")
+        return pointed
+
+
+class EventSetHandle:
+    """An nvmlEventSet_t that was given out."""
+
+    c_type = pynvml.c_nvmlEventSet_t
+
+    def take(self, argument: Any, machine: Machine) -> EventSet:
+        if isinstance(argument, _ByRef):
+            raise TypeError("an event set is passed by value")
+        event_set = machine.event_sets.find(ctypes.cast(argument, ctypes.c_void_p).value or 0)
+        if event_set is None:
+            raise NvmlReturn(NvmlErrorKind.INVALID_ARGUMENT.code)
+        return event_set
+
+
 class SimulatedCall:
     """One function of the library, as pynvml gets it: callable, and with attributes that may be set as on ctypes'."""
 
@@ -160,18 +230,30 @@ class SimulatedCall:
         """NVML's return code. Raises TypeError where a C function would have been called wrongly."""
         if len(arguments) != len(self.parameters):
             raise TypeError(f"{self.name} takes {len(self.parameters)} arguments, not {len(arguments)}")
-        machine = self._machine
-        machine.follow()
         try:
-            taken = [
-                parameter.take(given, machine) for parameter, given in zip(self.parameters, arguments, strict=True)
-            ]
-            machine.begin(
-                self.name, next((value for value in taken if isinstance(value, SimulatedGpu | MigDevice)), None)
-            )
-            result = self._body(machine, *taken)
+            with self._machine.lock:
+                result = self._answer(arguments)
         except NvmlReturn as end:
             return end.code
         except TypeError as error:
             raise TypeError(f"{self.name}: {error}") from error
+        except HangError:
+            while True:
+                time.sleep(3600)
         return 0 if result is None else result
+
+    def _answer(self, arguments: tuple[Any, ...]) -> bytes | None:
+        machine = self._machine
+        machine.follow()
+        taken = [parameter.take(given, machine) for parameter, given in zip(self.parameters, arguments, strict=True)]
+        devices = [value for value in taken if isinstance(value, SimulatedGpu | MigDevice)]
+        registered = [position for value in taken if isinstance(value, EventSet) for position in value.registered]
+        machine.begin(self.name, {*registered, *(find_position(device) for device in devices[:1])})
+        for device in devices[:1]:
+            machine.check(device)
+        return self._body(machine, *taken)
+
+
+def write_handle(pointed: Any, value: int) -> None:
+    """Make a handle, which is a pointer that nobody follows, be ``value``."""
+    ctypes.cast(ctypes.pointer(pointed), ctypes.POINTER(ctypes.c_void_p)).contents.value = value

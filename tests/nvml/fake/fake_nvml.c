@@ -5,98 +5,21 @@
  *   name CARD PRODUCT  the product of one card
  *   hang CALL [CARD]   the call never returns
  *   abort CALL [CARD]  the call crashes the process
+ *   await CALL [CARD]  the call does not return before the line is gone
  *   fail CALL CODE [CARD]
+ *   event CARD XID [GPU-INSTANCE COMPUTE-INSTANCE]   card -1 is one that nobody knows
+ *   ecc CARD single|double   both happen when the line is first there: add lines at the end
+ *   vital CARD NAME VALUE    a reading of one card, see vital_names; what is not given is not supported
+ *   types CARD MASK    the event types that the card has; by default all three that matter
  *   sticky             what was read at nvmlInit holds until the process ends, as for a driver's session
  *   talk               writes to standard error in every call
  *
+ * A rule for nvmlEventSetWait that names a card strikes the sets in which that card is registered. Any number of threads
+ * may call at once: each looks at the file for itself.
  * Compiled with -DBASIC it has only the oldest entry points of the calls that nobody can do without.
  */
 #define _GNU_SOURCE
-#include <dlfcn.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-#define MAX_CARDS 64
-#define MAX_RULES 64
-#define UNINITIALIZED 1
-#define INVALID_ARGUMENT 2
-
-struct card { int id; };
-struct rule { char kind[8]; char call[64]; int code; int card; };
-
-static struct card cards[MAX_CARDS];
-static struct rule rules[MAX_RULES];
-static int listed[MAX_CARDS], count, rule_count, sticky, talk, started;
-static char driver[64], products[MAX_CARDS][64];
-
-static void read_conf(void)
-{
-    Dl_info self;
-    char path[4096], line[256], product[64];
-    int named;
-    if (sticky)
-        return;
-    dladdr((void *)read_conf, &self);
-    snprintf(path, sizeof path, "%s", self.dli_fname);
-    strcpy(strrchr(path, '/') + 1, "fake.conf");
-    FILE *file = fopen(path, "r");
-    if (!file)
-        return;
-    count = rule_count = talk = 0;
-    strcpy(driver, "570.1.1");
-    for (int card = 0; card < MAX_CARDS; card++)
-        strcpy(products[card], "NVIDIA Fake");
-    while (fgets(line, sizeof line, file)) {
-        struct rule *rule = &rules[rule_count];
-        if (!strncmp(line, "cards", 5)) {
-            for (char *word = strtok(line + 5, " \n"); word && count < MAX_CARDS; word = strtok(NULL, " \n"))
-                listed[count++] = atoi(word);
-        } else if (sscanf(line, "driver %63s", driver) == 1) {
-        } else if (sscanf(line, "name %d %63[^\n]", &named, product) == 2) {
-            strcpy(products[named], product);
-        } else if (!strncmp(line, "sticky", 6)) {
-            sticky = 1;
-        } else if (!strncmp(line, "talk", 4)) {
-            talk = 1;
-        } else if (sscanf(line, "fail %63s %d", rule->call, &rule->code) == 2) {
-            rule->card = -1;
-            sscanf(line, "fail %*s %*d %d", &rule->card);
-            strcpy(rule->kind, "fail");
-            rule_count++;
-        } else if (sscanf(line, "%7s %63s", rule->kind, rule->call) == 2) {
-            rule->card = -1;
-            sscanf(line, "%*s %*s %d", &rule->card);
-            rule_count++;
-        }
-    }
-    fclose(file);
-}
-
-static int enter(const char *call, int card)
-{
-    read_conf();
-    if (talk)
-        for (int line = 0; line < 2000; line++)
-            fprintf(stderr, "%s: %d lines of chatter that nobody has asked for\n", call, line);
-    for (int n = 0; n < rule_count; n++) {
-        if (strcmp(rules[n].call, call) || (rules[n].card >= 0 && rules[n].card != card))
-            continue;
-        if (!strcmp(rules[n].kind, "hang"))
-            for (;;)
-                pause();
-        if (!strcmp(rules[n].kind, "abort"))
-            abort();
-        return rules[n].code;
-    }
-    return started || !strcmp(call, "nvmlInit") ? 0 : UNINITIALIZED;
-}
-
-static int enter_card(const char *call, const struct card *card)
-{
-    return card ? enter(call, card->id) : INVALID_ARGUMENT;
-}
+#include "conf.h"
 
 int nvmlInit_v2(void)
 {
@@ -105,23 +28,22 @@ int nvmlInit_v2(void)
     return code;
 }
 
-int nvmlShutdown(void) { return enter("nvmlShutdown", -1); }
-
 int nvmlDeviceGetCount(unsigned *answer)
 {
     int code = enter("nvmlDeviceGetCount", -1);
-    *answer = count;
+    *answer = seen->count;
     return code;
 }
 
 int nvmlDeviceGetHandleByIndex(unsigned index, struct card **answer)
 {
-    read_conf();
-    if (index >= (unsigned)count)
+    look();
+    if (index >= (unsigned)seen->count)
         return INVALID_ARGUMENT;
-    cards[listed[index]].id = listed[index];
-    *answer = &cards[listed[index]];
-    return enter("nvmlDeviceGetHandleByIndex", listed[index]);
+    int card = seen->listed[index];
+    cards[card].id = card;
+    *answer = &cards[card];
+    return enter("nvmlDeviceGetHandleByIndex", card);
 }
 
 int nvmlDeviceGetUUID(struct card *card, char *answer, unsigned length)
@@ -135,6 +57,7 @@ int nvmlDeviceGetUUID(struct card *card, char *answer, unsigned length)
 #ifndef BASIC
 struct pci { char legacy[16]; unsigned domain, bus, device, id, subsystem; char bus_id[32]; };
 struct memory { unsigned long long total, free, used; };
+struct process { unsigned pid; unsigned long long memory; unsigned gpu_instance, compute_instance; };
 
 int nvmlInitWithFlags(unsigned flags)
 {
@@ -152,7 +75,7 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, struct card **answer)
 int nvmlSystemGetDriverVersion(char *answer, unsigned length)
 {
     int code = enter("nvmlSystemGetDriverVersion", -1);
-    snprintf(answer, length, "%s", driver);
+    snprintf(answer, length, "%s", seen->driver);
     return code;
 }
 
@@ -162,11 +85,16 @@ int nvmlSystemGetCudaDriverVersion_v2(int *answer)
     return enter("nvmlSystemGetCudaDriverVersion", -1);
 }
 
+static void write_pci(struct pci *answer, int card)
+{
+    snprintf(answer->bus_id, sizeof answer->bus_id, "00000000:%02X:00.0", 0x10 + card);
+}
+
 int nvmlDeviceGetPciInfo_v3(struct card *card, struct pci *answer)
 {
     int code = enter_card("nvmlDeviceGetPciInfo", card);
     if (!code)
-        snprintf(answer->bus_id, sizeof answer->bus_id, "00000000:%02X:00.0", 0x10 + card->id);
+        write_pci(answer, card->id);
     return code;
 }
 
@@ -174,7 +102,7 @@ int nvmlDeviceGetName(struct card *card, char *answer, unsigned length)
 {
     int code = enter_card("nvmlDeviceGetName", card);
     if (!code)
-        snprintf(answer, length, "%s", products[card->id]);
+        snprintf(answer, length, "%s", seen->products[card->id]);
     return code;
 }
 
@@ -206,6 +134,20 @@ int nvmlDeviceGetMigMode(struct card *card, unsigned *current, unsigned *pending
 {
     int code = enter_card("nvmlDeviceGetMigMode", card);
     *current = *pending = 0;
-    return code ? code : 3;
+    return code ? code : NOT_SUPPORTED;
 }
+
+/* Each card computes for the process whose ID is 1000 and the card's number. */
+int nvmlDeviceGetComputeRunningProcesses_v3(struct card *card, unsigned *count, struct process *answer)
+{
+    int code = enter_card("nvmlDeviceGetComputeRunningProcesses", card);
+    unsigned room = *count;
+    *count = 1;
+    if (code || !room)
+        return code ? code : 7;
+    *answer = (struct process){1000 + card->id, 1ull << 30, -1, -1};
+    return 0;
+}
+
+#include "health.h"
 #endif

@@ -1,0 +1,112 @@
+"""The structure of node files: what may be written, before it is known whether it makes a machine."""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+from nvdp.nvml.conditions import FABRIC_SUCCESS
+from nvdp.nvml.simulated.node import MigState, Process, SimulatedDriver
+
+
+class MistakeError(Exception):
+    """Something that is of the right type and still makes no machine; its text starts with the place."""
+
+
+class EccKind(enum.Enum):
+    """Whether the error could be corrected: a single bit can."""
+
+    SINGLE = "single"
+    DOUBLE = "double"
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+    """Base of all structures: camelCase keys, no unknown ones."""
+
+
+class InstanceEntry(Entry, frozen=True, kw_only=True):
+    profile: str
+    uuid: str | None = None
+    gpu_instance: int | None = None
+    compute_instance: int = 0
+    memory_bytes: int | None = None
+
+
+class GpuEntry(Entry, frozen=True, kw_only=True):
+    """``count`` cards. A fact is one value for all of them, or a list with one value for each."""
+
+    model: str | None = None
+    count: int = 1
+    product: str | None = None
+    uuid: str | tuple[str, ...] | None = None
+    pci: str | tuple[str, ...] | None = None
+    minor: int | tuple[int, ...] | None = None
+    memory_bytes: int | None = None
+    compute_capability: str | None = None
+    numa: int | tuple[int | None, ...] | None = None
+    mig: MigState | None = None
+    instances: tuple[InstanceEntry, ...] = ()
+    nvswitch_links: int = 0
+    processes: tuple[Process, ...] = ()
+
+
+class LinkEntry(Entry, frozen=True, kw_only=True):
+    gpus: tuple[str, str]
+    links: int
+
+
+class FaultEntry(Entry, frozen=True, kw_only=True):
+    call: str
+    gpu: str | None = None
+    error: str | None = None
+    hang: bool = False
+    crash: bool = False
+
+
+class EccEntry(Entry, frozen=True, kw_only=True):
+    """How many uncorrected errors there were since the driver was loaded."""
+
+    memory: int = 0
+    sram: int = 0
+
+
+class FabricEntry(Entry, frozen=True, kw_only=True):
+    """Words of ``model.health.Vitals``."""
+
+    state: str = "Completed"
+    status: str = FABRIC_SUCCESS
+    faults: tuple[str, ...] = ()
+
+
+class ConditionEntry(Entry, frozen=True, kw_only=True):
+    """How one card fares, where it is not as a card of its kind is that is well."""
+
+    gpu: str
+    recovery_action: str | None = None
+    remap_failure: bool | None = None
+    retired_pages_pending: bool | None = None
+    ecc: EccEntry = EccEntry()
+    links_down: tuple[int, ...] = ()
+    fabric: FabricEntry | None = None
+
+
+class EventEntry(Entry, frozen=True, kw_only=True):
+    """One of ``xid`` and ``ecc``. ``instance`` is a MIG device of the card, by its place there or its UUID."""
+
+    gpu: str
+    xid: int | None = None
+    ecc: EccKind | None = None
+    instance: str | None = None
+
+
+class NodeFile(Entry, frozen=True, kw_only=True):
+    driver: SimulatedDriver = SimulatedDriver()
+    gpus: tuple[GpuEntry, ...] = ()
+    lost: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    nvlinks: tuple[LinkEntry, ...] = ()
+    pcie_switches: tuple[tuple[str, ...], ...] = ()
+    faults: tuple[FaultEntry, ...] = ()
+    conditions: tuple[ConditionEntry, ...] = ()
+    events: tuple[EventEntry, ...] = ()
