@@ -118,8 +118,13 @@ class Node(Plugin):
         """When something happens by itself."""
         assert self.plan is not None
         expiry = find_next_expiry(self.presence, remove_after_s=self.config.devices.remove_after.seconds)
-        polls = [self._answer_at, self._asked_at + 1.0 if self.plan.waiting else None] if how == "asking" else []
+        polls = [self._answer_at, self._asked_at + 1.0 if self._polls else None] if how == "asking" else []
         return [self.plan.check_at, self.kubelet.next_at, expiry, *polls]
+
+    @property
+    def _polls(self) -> bool:
+        """Whether it asks again and again."""
+        return self.held.source is None or (self.plan is not None and self.plan.waiting)
 
     def settle(self) -> None:
         """Pods end, the kubelet, its sources and all cards are well, and all is quiet for a while."""
@@ -133,7 +138,7 @@ class Node(Plugin):
             self.end_allocate(0)
         while self.kubelet.pods:
             self.kubelet.end_pod(0, self.now)
-        for _ in range(6):
+        for _ in range(8):
             self.take_lists()
             self.pass_time(3.0, "asking")
         self.take_lists()
@@ -155,7 +160,7 @@ class Node(Plugin):
             self.answer_holders(late=False)
         since = self.plan.ask_since
         is_missing = since is not None and since > self._asked_at
-        if is_missing or (self.plan.waiting and self._asked_at + 1.0 <= self.now):
+        if is_missing or (self._polls and self._asked_at + 1.0 <= self.now):
             self._asked_at = self.now
             self.request_holders()
             self._answer_at = self.now + ANSWER_S

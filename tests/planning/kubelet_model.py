@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from nvdp.model.held import Held, Holding, Source
 from nvdp.model.listing import AllocateTrace, ResourceList
 
-RECORDED_S = 2.0  # after an answered Allocate the holder shows in PodResources within this time
+RECORDED_S = 1.9  # after an answered Allocate the holder shows in PodResources within this time, which is under 2 s
 FINISHED_S = 3.0  # for so long an old kubelet's PodResources may name a pod that has ended
 Key = tuple[str, str]  # resource and device ID
 
@@ -61,9 +61,16 @@ class Kubelet:
     # -- lists -------------------------------------------------------------------------------------------------------
 
     def send(self, resource: str, listed: ResourceList, at: float) -> None:
-        """A list is on its way through the stream; it is read ``at``, and never before the one that was sent first."""
+        """A list is on its way through the stream; it is read ``at``, and never before the one that was sent first.
+
+        Under a topology policy kubelets of 1.34 to 1.36 crash if the first one lacks what a pod holds.
+        """
         self.streams.add(resource)
         queue = self._sent.setdefault(resource, [])
+        for grant in self.pods.values() if resource not in self.lists and not queue else ():
+            if grant.resource == resource and grant.pod not in self.unknowable | self.given_up:
+                missing = set(grant.device_ids) - listed.by_id.keys()
+                assert not missing, f"the kubelet crashes: {missing} of {grant.pod} are not in its first list"
         queue.append((max([at, *(due for due, _ in queue)]), listed))
 
     def read_sent(self, now: float) -> None:
@@ -78,17 +85,12 @@ class Kubelet:
         return min((queue[0][0] for queue in self._sent.values() if queue), default=None)
 
     def _take(self, resource: str, listed: ResourceList, now: float) -> None:
-        """Kubelets of 1.34 to 1.36 crash if the list lacks what is being allocated, or after a restart what is held."""
+        """Kubelets of 1.34 to 1.36 crash if the list lacks what is being allocated."""
         known = self.lists[resource].by_id if resource in self.lists else {}
         gone = known.keys() - listed.by_id.keys()
         for call in self.calls:
             if call.resource == resource:
                 assert not gone.intersection(call.device_ids), f"the kubelet crashes: {gone} left during {call}"
-        if resource not in self.lists:
-            for grant in self.pods.values():
-                if grant.resource == resource and grant.pod not in self.unknowable | self.given_up:
-                    missing = set(grant.device_ids) - listed.by_id.keys()
-                    assert not missing, f"the kubelet crashes: {missing} of {grant.pod} are not in its first list"
         for device in listed.devices:
             if device.healthy:
                 self.unhealthy_since.pop((resource, device.id), None)

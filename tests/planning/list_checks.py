@@ -28,16 +28,17 @@ def form_of(resource: str, device_id: str) -> tuple[str, Form]:
 
 
 def find_used(node: Plugin, resource: str) -> set[str]:
-    """The IDs that pods have or may have got, as the plan knew it."""
+    """The listed IDs that pods have or may have got, as the plan knew it."""
     planned = node.inputs
+    used = {one.device_id for one in planned.held.holdings if one.resource == resource}
     given = planned.given.get(resource)
-    unseen = {
-        device_id
-        for device_id, trace in (given.allocations if given is not None else {}).items()
-        if trace.in_flight
-        or (trace.answered_at is not None and planned.held.requested_at < trace.answered_at + QUIET_S)
-    }
-    return unseen | {one.device_id for one in planned.held.holdings if one.resource == resource}
+    if given is None:
+        return used
+    for device_id, trace in given.allocations.items():
+        is_unseen = trace.answered_at is not None and planned.held.requested_at < trace.answered_at + QUIET_S
+        if device_id in given.listed.by_id and (trace.in_flight or is_unseen):
+            used.add(device_id)
+    return used
 
 
 def check_withdrawals(node: Plugin, before: Mapping[str, ResourceList]) -> None:

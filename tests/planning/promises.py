@@ -176,8 +176,8 @@ def check_settled(node: Plugin) -> None:
         resource: Counter((*_place(resource, device.id), device.cause) for device in given.listed.devices)
         for resource, given in node.given.items()
     }
-    assert found == expected
-    assert not node.plan.waiting
+    assert found == expected, f"at rest {found} is listed, the file says {expected}"
+    assert not node.plan.waiting, "at rest something waits"
 
 
 def _place(resource: str, device_id: str) -> tuple[str, bool]:
