@@ -342,6 +342,24 @@ def test_no_fifth_child_is_started_while_four_cannot_be_killed(fake_driver) -> N
     children.end(again)
 
 
+def test_where_no_thread_can_be_started_there_is_no_child_and_nothing_is_left_of_it(fake) -> None:
+    me = psutil.Process()
+    files, children = me.num_fds(), len(me.children())
+    usual = threading.stack_size(1 << 46)  # more than there is of addresses: no thread gets that
+    try:
+        with pytest.raises(HostError, match=r"cannot be started: can't start new thread; see the pod's limits"):
+            fake.children.spawn()
+    finally:
+        threading.stack_size(usual)
+    assert (me.num_fds(), len(me.children())) == (files, children)
+    assert isinstance(fake.scan(), Scanned)
+
+
+def test_an_event_set_that_cannot_be_made_for_ever_is_no_gpus_fault(fake_driver, fake) -> None:
+    fake_driver.configure("cards 0", "hang nvmlEventSetCreate")
+    assert fake.scan(limit_s=LIMIT_S) == Hung(call="nvmlEventSetCreate", gpu=None, limit_s=LIMIT_S)
+
+
 def test_the_child_dies_with_its_parent_even_inside_a_call(fake_driver) -> None:
     fake_driver.install()
     fake_driver.configure("cards 0", "hang nvmlDeviceGetCount")
