@@ -4,4 +4,4 @@ from __future__ import annotations
 
 import pytest
 
-pytest.register_assert_rewrite("tests.planning.histories", "tests.planning.kubelet_model")
+pytest.register_assert_rewrite("tests.planning.kubelet_model", "tests.planning.list_checks", "tests.planning.promises")

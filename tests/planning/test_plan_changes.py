@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from nvdp.model.reasons import Cause
 from nvdp.planning.assignment import Form
 from nvdp.planning.plan import ModeChange, build_plan
+from tests.planning.files import share_all
 from tests.planning.stories import (
     allocate,
     answer_now,
@@ -236,6 +239,62 @@ def test_a_gpu_with_two_old_forms_waits_for_both_and_names_the_first_that_is_hel
     plan = build_plan(inputs(sliced(2), gpu(0), given=given, held=both))
     assert [(change.before, change.holder) for change in plan.changes] == [(WHOLE, "team/first"), (RENAMED, "team/pod")]
     assert plan.lists[GPU].by_id[f"{A}::0"].text == "held by team/first as nvidia.com/gpu (whole)"
+
+
+@pytest.mark.invariant(4)
+def test_a_change_that_is_made_at_once_leaves_what_is_held_listed_and_waits_again_where_waiting_is_asked_for():
+    node = started(gpus=1)
+    allocate(node, A)
+    node.edit(dataclasses.replace(share_all(2), immediate=True).text)
+    assert on_offer(node) == replicas(A, 0, 1)
+    assert kept_back(node) == {A: (Cause.WITHDRAWING, "held by team/pod-0")}
+    node.take_lists()
+    allocate(node, f"{A}::1")
+    settle(node)
+    node.edit(dataclasses.replace(share_all(2), immediate=False).text)
+    assert on_offer(node) == []
+    assert kept_back(node)[f"{A}::0"] == (Cause.HELD, f"held by team/pod-0 as {WHOLE}")
+    end_pod(node)
+    settle(node)
+    assert ids(node.plan) == on_offer(node) == replicas(A, 0, 1)
+
+
+@pytest.mark.invariant(4)
+@pytest.mark.parametrize(
+    "kept_back_by",
+    [{"exclude": (A,)}, {"mps": {"resources": [{"name": GPU, "rename": f"{GPU}.mps", "replicas": 2}]}}],
+    ids=["excluded", "withheld"],
+)
+def test_what_is_not_on_offer_any_more_leaves_when_free_and_comes_back_in_another_form_no_sooner(kept_back_by):
+    node = started(gpus=1)
+    allocate(node, A)
+    node.edit(dataclasses.replace(share_all(1), time_slicing=None, **kept_back_by).text)
+    settle(node)
+    assert kept_back(node) == {A: (Cause.WITHDRAWING, "held by team/pod-0")}
+    share(node, 3)
+    settle(node)
+    assert on_offer(node) == []
+    node.edit(dataclasses.replace(share_all(1), time_slicing=None, **kept_back_by).text)
+    end_pod(node)
+    settle(node)
+    settle(node)
+    assert node.given == {}
+    share(node, 3)
+    assert on_offer(node) == replicas(A, 0, 1, 2)
+
+
+@pytest.mark.invariant(4)
+def test_a_cordon_outlasts_a_change_and_hides_none():
+    node = started(gpus=1)
+    allocate(node, A)
+    node.edit(dataclasses.replace(share_all(2), cordon=(A,)).text)
+    assert [change.holder for change in node.plan.changes] == ["team/pod-0"]
+    assert kept_back(node)[f"{A}::0"][0] is Cause.CORDONED
+    end_pod(node)
+    settle(node)
+    assert (node.plan.changes, on_offer(node)) == ((), [])
+    share(node, 2)
+    assert on_offer(node) == replicas(A, 0, 1)
 
 
 # resources that end
