@@ -242,7 +242,8 @@ def test_ten_thousand_sessions_leave_no_thread_and_no_file() -> None:
                 one.say(xid(number))
                 wait_until(lambda one=one: one.heard)
             one.process.returncode = 0
-    assert (process.num_threads(), process.num_fds()) == (threads, files)
+    wait_until(lambda: process.num_threads() == threads)  # the last one may be about to leave
+    assert process.num_fds() == files
 
 
 def test_a_listener_that_is_behind_lets_the_child_wait_and_loses_nothing(line) -> None:
