@@ -31,6 +31,8 @@ _OLDER_NAMES: Final = {
     "nvmlDeviceGetHandleByIndex_v2": ("nvmlDeviceGetHandleByIndex",),
     "nvmlDeviceGetPciInfo_v3": ("nvmlDeviceGetPciInfo_v2", "nvmlDeviceGetPciInfo"),
     "nvmlSystemGetCudaDriverVersion_v2": ("nvmlSystemGetCudaDriverVersion",),
+    "nvmlDeviceGetComputeRunningProcesses_v3": ("nvmlDeviceGetComputeRunningProcesses_v2",),
+    "nvmlDeviceGetNvLinkRemotePciInfo_v2": ("nvmlDeviceGetNvLinkRemotePciInfo",),
 }
 _MAX_LINKS: Final = 40  # as the kernel's own limit for one path
 _VERSION: Final = re.compile(r"\b\d{3,4}\.\d+(?:\.\d+)?\b")

@@ -200,6 +200,12 @@ def test_what_computes_on_a_gpu_is_told_when_it_is_asked(fake) -> None:
     assert gone == ProcessesRead()
 
 
+def test_an_older_library_is_asked_by_the_older_name(fake_driver, asking) -> None:
+    fake_driver.install(basic=True)
+    told = asking(driver_root=str(fake_driver.root)).spawn().call(Processes(gpu=GpuRef(index=2, count=4)), limit_s=5)
+    assert told == ProcessesRead(processes=(ComputeProcess(pid=1002, memory_bytes=1 << 30),))
+
+
 def test_asking_for_processes_touches_no_other_gpu_and_fails_hangs_and_crashes_as_a_probe_does(
     fake_driver, fake
 ) -> None:

@@ -16,7 +16,7 @@
  *
  * A rule for nvmlEventSetWait that names a card strikes the sets in which that card is registered. Any number of threads
  * may call at once: each looks at the file for itself.
- * Compiled with -DBASIC it has only the oldest entry points of the calls that nobody can do without.
+ * Compiled with -DBASIC it has only old entry points, of the calls that nobody can do without.
  */
 #define _GNU_SOURCE
 #include "conf.h"
@@ -54,10 +54,23 @@ int nvmlDeviceGetUUID(struct card *card, char *answer, unsigned length)
     return code;
 }
 
+struct process { unsigned pid; unsigned long long memory; unsigned gpu_instance, compute_instance; };
+
+/* Each card computes for the process whose ID is 1000 and the card's number. */
+int nvmlDeviceGetComputeRunningProcesses_v2(struct card *card, unsigned *count, struct process *answer)
+{
+    int code = enter_card("nvmlDeviceGetComputeRunningProcesses", card);
+    unsigned room = *count;
+    *count = 1;
+    if (code || !room)
+        return code ? code : 7;
+    *answer = (struct process){1000 + card->id, 1ull << 30, -1, -1};
+    return 0;
+}
+
 #ifndef BASIC
 struct pci { char legacy[16]; unsigned domain, bus, device, id, subsystem; char bus_id[32]; };
 struct memory { unsigned long long total, free, used; };
-struct process { unsigned pid; unsigned long long memory; unsigned gpu_instance, compute_instance; };
 
 int nvmlInitWithFlags(unsigned flags)
 {
@@ -137,16 +150,9 @@ int nvmlDeviceGetMigMode(struct card *card, unsigned *current, unsigned *pending
     return code ? code : NOT_SUPPORTED;
 }
 
-/* Each card computes for the process whose ID is 1000 and the card's number. */
 int nvmlDeviceGetComputeRunningProcesses_v3(struct card *card, unsigned *count, struct process *answer)
 {
-    int code = enter_card("nvmlDeviceGetComputeRunningProcesses", card);
-    unsigned room = *count;
-    *count = 1;
-    if (code || !room)
-        return code ? code : 7;
-    *answer = (struct process){1000 + card->id, 1ull << 30, -1, -1};
-    return 0;
+    return nvmlDeviceGetComputeRunningProcesses_v2(card, count, answer);
 }
 
 #include "health.h"
