@@ -147,6 +147,7 @@ class Supervisor:
 
     def _take_scan(self, event: GpusScanned) -> None:
         before, self._scan = self._scan, event
+        self._with.memory.remember_health(event.records)
         if event.inventory is None:
             return
         excluded = self._with.adoption.find_excluded(event.inventory, event.ailments)
@@ -162,6 +163,7 @@ class Supervisor:
                 gpus={gpu.uuid: gpu for gpu in event.inventory.gpus},
                 plan=self._plan,
                 holders=self._held.holdings,
+                recoveries=event.recoveries,
                 wall=event.wall,
             )
         )
@@ -224,6 +226,7 @@ class Supervisor:
             remove_after_s=config.devices.remove_after.seconds,
             call_timeout_s=config.health.call_timeout.seconds,
             driver_root=config.flags.plugin.container_driver_root,
+            health=config.health,
         )
 
     def _plan_all(self, scan: GpusScanned) -> bool:

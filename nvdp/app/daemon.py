@@ -27,6 +27,7 @@ from nvdp.config.process import ProcessOptions
 from nvdp.config.schema import Config
 from nvdp.config.unbuilt import find_unbuilt_options
 from nvdp.errors import ConfigError, HostError
+from nvdp.host.boot import load_boot_id
 from nvdp.host.change import PathWatch
 from nvdp.host.container import WornContainer
 from nvdp.host.files import find_static_mount
@@ -50,7 +51,9 @@ from nvdp.model.held import Held
 from nvdp.model.listing import ResourceList
 from nvdp.model.reasons import Level, Reason
 from nvdp.model.status import Trouble
+from nvdp.planning.xid_policy import DISABLE, ENABLE, parse_xid_variables
 from nvdp.services.events import Event, SignalReceived, SocketDirectoryChanged
+from nvdp.services.health import KnownFaults
 from nvdp.services.remembering import Memory
 
 if TYPE_CHECKING:
@@ -109,7 +112,16 @@ class Daemon:
         log(Reason.STARTING, f"nvdp {__version__}  python {sys.version.split()[0]}")
         catch_thread_crashes(self._post)
         check_socket_directory(self._directory)
-        gpus = build_gpu_service(options, self._overrides, post=self._post, log=log, observer=self._metrics)
+        states = StateDirectory(options.state_dir, log=log)
+        state = states.load_state()
+        gpus = build_gpu_service(
+            options,
+            self._overrides,
+            faults=self._find_known_faults(state),
+            post=self._post,
+            log=log,
+            observer=self._metrics,
+        )
         gpus.start()
 
         # grpc takes longer to import than everything else together; the child looks for GPUs meanwhile.
@@ -132,8 +144,6 @@ class Daemon:
             log=log,
         )
         held.start()
-        states = StateDirectory(options.state_dir, log=log)
-        state = states.load_state()
         memory = Memory(state, states.save_state, log=log)
         memory.start()
         remove_stale_sockets(self._directory)
@@ -233,6 +243,13 @@ class Daemon:
             observer=self._metrics,
             log_allocations=self._options.log_allocations,
         )
+
+    def _find_known_faults(self, state: State) -> KnownFaults:
+        """What a predecessor knew of faults, and what the environment says of XIDs."""
+        variables = parse_xid_variables(disable=os.environ.get(DISABLE), enable=os.environ.get(ENABLE))
+        for warning in variables.warnings:
+            self._log(Reason.STARTING, warning, level=Level.WARNING)
+        return KnownFaults(records=state.health, boot_id=load_boot_id(), variables=variables.rules)
 
     def _parse_last_good(self, state: State) -> Config | None:
         """The configuration that was in force when the predecessor stopped, if it is still one."""

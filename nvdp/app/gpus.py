@@ -18,6 +18,7 @@ from nvdp.nvml.children import NvmlChildren
 from nvdp.nvml.client import INIT_LIMIT_S
 from nvdp.services.events import Event, GpusScanned, Post
 from nvdp.services.gpus import GpuService
+from nvdp.services.health import KnownFaults
 from nvdp.services.nvml_counts import GpuObserver
 
 _DRIVER_ROOT_KEY: Final = "flags.plugin.containerDriverRoot"
@@ -26,10 +27,16 @@ _SCAN_LIMIT_S: Final = INIT_LIMIT_S + 60
 
 
 def build_gpu_service(
-    options: ProcessOptions, overrides: Overrides, *, post: Post, log: Log, observer: GpuObserver
+    options: ProcessOptions,
+    overrides: Overrides,
+    *,
+    faults: KnownFaults,
+    post: Post,
+    log: Log,
+    observer: GpuObserver,
 ) -> GpuService:
     """The service, not yet started, on this node's driver or on the simulated node of the options."""
-    return _build(options, find_driver_root(overrides), post=post, log=log, observer=observer)
+    return _build(options, find_driver_root(overrides), faults=faults, post=post, log=log, observer=observer)
 
 
 def scan_once(options: ProcessOptions, *, driver_root: str) -> GpusScanned:
@@ -39,7 +46,7 @@ def scan_once(options: ProcessOptions, *, driver_root: str) -> GpusScanned:
     """
     posted: queue.SimpleQueue[Event] = queue.SimpleQueue()
     unheard = _Unheard()
-    service = _build(options, driver_root, post=posted.put, log=unheard.log, observer=unheard)
+    service = _build(options, driver_root, faults=KnownFaults(), post=posted.put, log=unheard.log, observer=unheard)
     service.start()
     try:
         event = posted.get(timeout=_SCAN_LIMIT_S)
@@ -70,8 +77,20 @@ class _Unheard:
 
     def nvml_timed_out(self, uuid: str) -> None: ...
 
+    def xid_seen(self, uuid: str, xid: int, verdict: str) -> None: ...
 
-def _build(options: ProcessOptions, driver_root: str, *, post: Post, log: Log, observer: GpuObserver) -> GpuService:
+    def memory_error_seen(self, uuid: str, kind: str) -> None: ...
+
+
+def _build(
+    options: ProcessOptions,
+    driver_root: str,
+    *,
+    faults: KnownFaults,
+    post: Post,
+    log: Log,
+    observer: GpuObserver,
+) -> GpuService:
     simulated = options.simulated_node
     dev = choose_dev_view()
     return GpuService(
@@ -79,6 +98,7 @@ def _build(options: ProcessOptions, driver_root: str, *, post: Post, log: Log, o
         post=post,
         log=log,
         observer=observer,
+        faults=faults,
         sysfs=Sysfs() if simulated is None else None,
         find_control_nodes=lambda: find_control_nodes(dev),
     )

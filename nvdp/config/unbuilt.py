@@ -95,13 +95,7 @@ LATER: Final = (
     Later("flags.gfd.machineTypeFile", _WARN, "the machine's type would be read there"),
     Later("resources.mig", _WARN, "MIG devices would have names of their own"),
     Later("imex.channelIDs", _WARN, "containers would get an IMEX channel"),
-    Later("health.profile", _WARN, "XIDs would be judged as the driver documentation recommends"),
-    Later("health.ignoredXIDs", _WARN, "these XIDs would not make a device Unhealthy"),
-    Later("health.fatalXIDs", _WARN, "these XIDs would make a device Unhealthy"),
     Later("health.releaseForReset", _WARN, "the driver would be let go of while a GPU is reset"),
-    Later("health.recovery.holdOff", _WARN, "a device would have to be clean this long"),
-    Later("health.recovery.maxHoldOff", _WARN, "the hold-off would double up to this"),
-    Later("health.recovery.withoutRecoveryAction", _WARN, "clean probes would count as recovery"),
 )  # fmt: skip
 LATER_OPTIONS: Final = (
     Later("nodeCondition", _WARN, "the node would get a condition"),

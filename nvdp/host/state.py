@@ -18,6 +18,7 @@ from nvdp.errors import HostError
 from nvdp.host.files import load_text
 from nvdp.log import Log
 from nvdp.model.reasons import Reason
+from nvdp.planning.course import Record
 
 VERSION: Final = 1
 _LIMIT_BYTES: Final = 8 * 2**20  # a configuration has at most 1 MiB, and JSON may need six bytes for one of its
@@ -39,12 +40,14 @@ class AppliedConfig(msgspec.Struct, frozen=True, kw_only=True):
 class State(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that is kept. ``pins`` are the UUIDs behind references by index or count, by reference.
 
-    ``resources`` are the names that were advertised: what pods hold of them must stay listed.
+    ``resources`` are the names that were advertised: what pods hold of them must stay listed. ``health`` is by GPU what
+    is known of its faults, which a restart does not cure.
     """
 
     config: AppliedConfig | None = None
     pins: Mapping[str, str] = {}
     resources: tuple[str, ...] = ()
+    health: Mapping[str, Record] = {}
 
 
 class _Versioned(msgspec.Struct, frozen=True):

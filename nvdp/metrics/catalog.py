@@ -68,6 +68,8 @@ DEVICE_CHANGED = _gauge(
     "nvdp_device_health_change_timestamp_seconds", "uuid", "When the GPU's health changed last; absent if it never did"
 )
 DEVICE_CHANGES = _counter("nvdp_device_health_changes_total", "uuid to", "Changes of a GPU's health")
+XID_EVENTS = _counter("nvdp_xid_events_total", "uuid xid verdict", "XIDs that the driver reported")
+ECC_ERRORS = _counter("nvdp_ecc_errors_total", "uuid type", "ECC errors that the driver reported")
 DEVICE_WITHHELD = _gauge("nvdp_device_withheld", "uuid reason", "A GPU that is ours and not on offer")
 CONFIG_VALID = _gauge("nvdp_config_valid", "", "0 while the newest configuration is refused or missing")
 CONFIG_INFO = _gauge("nvdp_config_info", "hash name", "The configuration in force")

@@ -18,6 +18,7 @@ REFUSALS = ("too_many", "not_distinct", "unknown_device", "unhealthy")
 LIST_CAUSES = ("health", "config", "inventory", "kubelet")
 EDIT_RESULTS = ("applied", "refused", "unchanged")
 REGISTRATION_RESULTS = ("success", "failure")
+MEMORY_ERRORS = ("single", "double")
 HEALTHS = ("healthy", "unhealthy")
 
 _WORD = re.compile(r"[A-Z][A-Za-z]{0,40}")
@@ -68,6 +69,7 @@ def build_zeroes(status: Status) -> Iterator[Series]:
         yield catalog.DEVICE_CHANGES, (device.uuid, health)
     for device in watched:
         yield catalog.NVML_TIMEOUTS, (device.uuid,)
+        yield from ((catalog.ECC_ERRORS, (device.uuid, kind)) for kind in MEMORY_ERRORS)
 
 
 def _resource(resource: ResourceStatus) -> Iterator[Sample]:
@@ -90,7 +92,8 @@ def _device(device: DeviceStatus) -> Iterator[Sample]:
         return  # none of ours: not watched
     yield catalog.DEVICE_HEALTHY, (device.uuid, index), float(device.healthy)
     if device.cause is not None:
-        yield catalog.DEVICE_UNHEALTHY, (device.uuid, index, device.cause.value, "", ""), 1.0
+        xid = "" if device.xid is None else str(device.xid)
+        yield catalog.DEVICE_UNHEALTHY, (device.uuid, index, device.cause.value, xid, device.action), 1.0
     if device.changed_at:
         yield catalog.DEVICE_CHANGED, (device.uuid,), device.changed_at
 

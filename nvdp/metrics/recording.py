@@ -17,6 +17,7 @@ from nvdp.metrics import catalog
 from nvdp.metrics.catalog import METRICS, Kind, Metric
 
 _SERIES_LIMIT = 500  # per metric: a scrape stays small whatever names turn up
+_XID_LIMIT = 64  # different XIDs in the labels of one process (observability contract, section 6)
 _OTHER = "other"
 
 
@@ -37,6 +38,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._xids: set[int] = set()
         self._counts: dict[Metric, dict[tuple[str, ...], float]] = {
             metric: {} for metric in METRICS if metric.kind is Kind.COUNTER
         }
@@ -77,6 +79,18 @@ class Metrics:
     def device_health_changed(self, uuid: str, to: str) -> None:
         """``to`` is healthy or unhealthy."""
         self._count(catalog.DEVICE_CHANGES, uuid, to)
+
+    def xid_seen(self, uuid: str, xid: int, verdict: str) -> None:
+        """``verdict`` is fatal or ignored. Beyond 64 different XIDs the rest are counted together."""
+        with self._lock:
+            if len(self._xids) < _XID_LIMIT:
+                self._xids.add(xid)
+            word = str(xid) if xid in self._xids else _OTHER
+        self._count(catalog.XID_EVENTS, uuid, word, verdict)
+
+    def memory_error_seen(self, uuid: str, kind: str) -> None:
+        """``kind`` is single or double."""
+        self._count(catalog.ECC_ERRORS, uuid, kind)
 
     def service_restarted(self, service: str) -> None:
         self._count(catalog.SERVICE_RESTARTS, service)

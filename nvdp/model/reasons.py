@@ -27,6 +27,7 @@ class Reason(enum.Enum):
     DEVICE_REMOVED = ("DeviceRemoved", Level.INFO)
     DEVICE_UNHEALTHY = ("DeviceUnhealthy", Level.ERROR)
     DEVICE_RECOVERED = ("DeviceRecovered", Level.INFO)
+    DEVICE_FLAPPING = ("DeviceFlapping", Level.WARNING)
     DEVICE_CORDONED = ("DeviceCordoned", Level.INFO)
     DEVICE_UNCORDONED = ("DeviceUncordoned", Level.INFO)
     CONFIG_APPLIED = ("ConfigApplied", Level.INFO)

@@ -80,6 +80,7 @@ class DeviceStatus(msgspec.Struct, frozen=True, kw_only=True):
     """One GPU that was seen. ``withheld`` is one word for why it is not on offer (empty: it is).
 
     ``resource``, ``replicas`` and ``strategy`` are what it is offered as; without a resource it is offered as nothing.
+    ``xid`` and ``action`` (the driver's word for what it asks for) belong to the cause.
     """
 
     uuid: str
@@ -92,6 +93,8 @@ class DeviceStatus(msgspec.Struct, frozen=True, kw_only=True):
     cause: Cause | None
     text: str
     changed_at: float
+    xid: int | None = None
+    action: str = ""
     withheld: str = ""
     resource: str = ""
     replicas: int = 1

@@ -90,6 +90,7 @@ def announce_health(
     gpus: Mapping[str, Gpu],
     plan: Plan | None,
     holders: Iterable[Holding],
+    recoveries: Mapping[str, str],
     wall: float,
 ) -> tuple[Announcement, ...]:
     """Devices that turned Unhealthy, with the pods concerned, and devices that are Healthy again."""
@@ -106,11 +107,14 @@ def announce_health(
         text += f"; {sum(offered.values())} devices of {', '.join(offered)} withdrawn" if offered else ""
         text += f"; used by {_some(users)}" if users else ""
         fields = {"device": uuid, "cause": ailment.cause.value, "pods": users, **_place(gpus.get(uuid))}
+        fields |= {"xid": ailment.xid} if ailment.xid is not None else {}
+        fields |= {"action": ailment.action} if ailment.action else {}
         found.append(Announcement(Reason.DEVICE_UNHEALTHY, text, fields))
     for uuid, ailment in before.items():
         if uuid not in after and uuid in gpus:
-            text = f"{_name(uuid, gpus[uuid])}: was Unhealthy for {max(0.0, wall - ailment.since):.0f}s"
-            text += f" ({ailment.cause.value})"
+            why = f"{recoveries[uuid]}; " if recoveries.get(uuid) else ""
+            former = ailment.cause.value if ailment.xid is None else f"XID {ailment.xid}"
+            text = f"{_name(uuid, gpus[uuid])}: {why}was Unhealthy for {max(0.0, wall - ailment.since):.0f}s ({former})"
             fields = {"device": uuid, "cause": ailment.cause.value, **_place(gpus[uuid])}
             found.append(Announcement(Reason.DEVICE_RECOVERED, text, fields))
     return tuple(found)

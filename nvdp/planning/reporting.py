@@ -133,15 +133,15 @@ def build_devices(
     for gpu in order_gpus(inventory.gpus):
         withheld = plan.withheld.get(gpu.uuid) if plan is not None else None
         ailment = ailments.get(gpu.uuid)
-        cause, text = (ailment.cause, ailment.text) if ailment is not None else (None, "")
         reason = Cause.HELD.value if gpu.uuid in waits else ""
         if withheld is not None:
             reason = withheld.reason
         elif gpu.uuid in cordoned:
-            reason, cause, text = Cause.CORDONED.value, Cause.CORDONED, cordoned[gpu.uuid]
+            reason = Cause.CORDONED.value
+            ailment = Ailment(cause=Cause.CORDONED, text=cordoned[gpu.uuid], since=0.0)
         changed = changed_at.get(gpu.uuid, 0.0)
         offered = plan.assignments.get(gpu.uuid, _NOTHING) if plan is not None else _NOTHING
-        found.append(_device(gpu, offered, cause, text, withheld=reason, changed_at=changed))
+        found.append(_device(gpu, offered, ailment, withheld=reason, changed_at=changed))
     return tuple(found)
 
 
@@ -179,7 +179,7 @@ def judge_ready(
 
 
 def _device(
-    gpu: Gpu, offered: Assignment, cause: Cause | None, text: str, *, withheld: str, changed_at: float
+    gpu: Gpu, offered: Assignment, ailment: Ailment | None, *, withheld: str, changed_at: float
 ) -> DeviceStatus:
     return DeviceStatus(
         uuid=gpu.uuid,
@@ -188,9 +188,11 @@ def _device(
         product=gpu.product or "",
         mig=gpu.mig.value if gpu.mig is not None else "",
         memory_bytes=gpu.memory_bytes,
-        healthy=cause is None,
-        cause=cause,
-        text=text,
+        healthy=ailment is None,
+        cause=ailment.cause if ailment is not None else None,
+        text=ailment.text if ailment is not None else "",
+        xid=ailment.xid if ailment is not None else None,
+        action=ailment.action if ailment is not None else "",
         changed_at=changed_at,
         withheld=withheld,
         resource=offered.form.resource,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 import msgspec
 
+from nvdp.config.schema import HealthSettings
 from nvdp.log import Log
 from nvdp.model.status import Status
+from nvdp.planning.course import Record
 from nvdp.services.adoption import Adoption
 from nvdp.services.offers import Offers
 
@@ -17,7 +19,13 @@ class Gpus(Protocol):
     """The service that knows the GPUs (services/gpus.py)."""
 
     def configure(
-        self, *, rescan_interval_s: float, remove_after_s: float, call_timeout_s: float, driver_root: str
+        self,
+        *,
+        rescan_interval_s: float,
+        remove_after_s: float,
+        call_timeout_s: float,
+        driver_root: str,
+        health: HealthSettings,
     ) -> None: ...
 
 
@@ -43,6 +51,8 @@ class Memory(Protocol):
     def names(self) -> frozenset[str]: ...
 
     def remember_names(self, names: Iterable[str]) -> None: ...
+
+    def remember_health(self, records: Mapping[str, Record]) -> None: ...
 
 
 class Observer(Protocol):

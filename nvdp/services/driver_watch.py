@@ -33,6 +33,8 @@ class DriverWatch:
         self._clock = clock
         self._failures = 0
         self._worked = False
+        self._version: str | None = None
+        self._was_unloaded = False
         self._down_since: float | None = None
         self.status = DriverStatus()
 
@@ -40,8 +42,14 @@ class DriverWatch:
     def is_ready(self) -> bool:
         return self.status.state is DriverState.READY
 
-    def succeed(self, driver: Driver, *, gpus: int, seconds: float) -> None:
-        """A scan of ``gpus`` GPUs was complete after ``seconds``."""
+    def succeed(self, driver: Driver, *, gpus: int, seconds: float) -> bool:
+        """A scan of ``gpus`` GPUs was complete after ``seconds``. True if the driver was reloaded since the last one.
+
+        It was if it is another version, or if it was not loaded in between: that resets every GPU.
+        """
+        changed = self._version not in {None, driver.version}
+        was_reloaded = self._worked and (changed or self._was_unloaded)
+        self._version, self._was_unloaded = driver.version, False
         self._failures, self._worked = 0, True
         if not self.is_ready:
             away = f", was away for {_spell(self._clock() - self._down_since)}" if self._down_since is not None else ""
@@ -50,6 +58,7 @@ class DriverWatch:
             self._log(Reason.DRIVER_READY, text, seconds=round(seconds, 3))
         self._down_since = None
         self.status = DriverStatus(state=DriverState.READY, version=driver.version, cuda_version=driver.cuda_version)
+        return was_reloaded
 
     def fail(self, outcome: Failure, *, retry_every_s: float) -> float | None:
         """NVML failed as a whole. None: try again at once, nothing is lost yet; else seconds until the next try.
@@ -57,6 +66,8 @@ class DriverWatch:
         A child that has just died may have been killed: the driver counts as lost only when a second one fails too.
         """
         self._failures += 1
+        if isinstance(outcome, Refused) and outcome.kind == NvmlErrorKind.DRIVER_NOT_LOADED.word:
+            self._was_unloaded = True
         if self.is_ready and self._failures == 1:
             return None
         if self._down_since is None:

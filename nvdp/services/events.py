@@ -18,6 +18,7 @@ from nvdp.model.health import Ailment
 from nvdp.model.held import Held
 from nvdp.model.inventory import Inventory
 from nvdp.model.status import DriverStatus
+from nvdp.planning.course import Record
 
 
 class ConfigRead(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,12 +41,15 @@ class GpusScanned(msgspec.Struct, frozen=True, kw_only=True):
 
     GPUs that vanished stay in the inventory, with an ailment, for ``devices.removeAfter``. ``control_nodes`` are the
     driver's own device nodes that exist on this node, as container paths. ``scanned_at`` is the wall time of the last
-    complete scan, which may be long before this event.
+    complete scan, which may be long before this event. ``records`` are what must outlive the process about faults;
+    ``recoveries`` say why GPUs are Healthy again that were not at the event before.
     """
 
     driver: DriverStatus
     inventory: Inventory | None
     ailments: Mapping[str, Ailment]
+    records: Mapping[str, Record] = {}
+    recoveries: Mapping[str, str] = {}
     control_nodes: tuple[str, ...] = ()
     children_abandoned: int = 0
     scanned_at: float | None = None

@@ -14,6 +14,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from nvdp.config.schema import HealthSettings
 from nvdp.host.sysfs import Sysfs
 from nvdp.log import Log
 from nvdp.model.reasons import Cause, Reason
@@ -32,6 +33,7 @@ from nvdp.planning.presence import (
 )
 from nvdp.services.driver_watch import DriverWatch, Failure
 from nvdp.services.events import GpusScanned, Post
+from nvdp.services.health import HealthWatch, KnownFaults
 from nvdp.services.nvml_counts import GpuObserver, count_outcome
 from nvdp.services.nvml_session import NvmlSession
 from nvdp.services.probing import Probing, find_patients
@@ -47,8 +49,9 @@ class _Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Wake(msgspec.Struct, frozen=True):
-    """Look at the clock again, or at everything."""
+    """Look at the clock again, at the GPUs as they are known, or at everything."""
 
+    at_gpus: bool = False
     at_everything: bool = False
 
 
@@ -66,7 +69,7 @@ class GpuService:
     All methods may be called from any thread; none but ``stop`` blocks. The threads are named ``gpus``, ``gpu-probe``
     and, for each child, ``nvml-events``. An exception that nobody expected ends the thread ``gpus``; ``start`` starts
     it again, and what was known is still known. ``sysfs`` is None on a simulated node, whose library knows the NUMA
-    nodes itself. ``events_heard`` counts what sessions told; while one is replaced, both tell the same.
+    nodes itself.
     """
 
     THREAD: Final = "gpus"
@@ -80,6 +83,7 @@ class GpuService:
         observer: GpuObserver,
         sysfs: Sysfs | None,
         find_control_nodes: Callable[[], tuple[str, ...]],
+        faults: KnownFaults | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
         first_probe_delay_s: float = 1.0,
@@ -103,8 +107,10 @@ class GpuService:
         self._silenced: dict[str, Silenced] = {}
         self._scan_due_at = clock()
         self._scanned_at: float | None = None
+        self._looked_at = float("-inf")
         self._posted: GpusScanned | None = None
-        self.events_heard = 0
+        self._hearing = threading.Lock()  # guards what the driver's events change, and the order of what is posted
+        self._health = HealthWatch(faults or KnownFaults(), log=log, observer=observer, clock=clock, wall=wall)
 
     def start(self) -> None:
         """Start the thread; nothing if it runs."""
@@ -113,12 +119,21 @@ class GpuService:
             self._thread.start()
 
     def configure(
-        self, *, rescan_interval_s: float, remove_after_s: float, call_timeout_s: float, driver_root: str | None = None
+        self,
+        *,
+        rescan_interval_s: float,
+        remove_after_s: float,
+        call_timeout_s: float,
+        driver_root: str | None = None,
+        health: HealthSettings | None = None,
     ) -> None:
-        """New intervals and limits, in seconds, from the next wait or scan on.
+        """New intervals and limits, in seconds, from the next wait or scan on, and new rules of health.
 
         Another ``driver_root``, the driver's files as this process sees them, is looked into at once.
         """
+        if health is not None:
+            with self._hearing:
+                self._health.configure(health)
         self._settings = _Settings(
             rescan_interval_s=rescan_interval_s, remove_after_s=remove_after_s, call_timeout_s=call_timeout_s
         )
@@ -157,6 +172,12 @@ class GpuService:
         due = [self._scan_due_at, *filter(None, [self._session.former_ends_at])]
         if self._driver.is_ready and self._presence is not None:
             expiry = find_next_expiry(self._presence, remove_after_s=self._settings.remove_after_s)
+            with self._hearing:
+                well_at = self._health.next_look_at
+            # A look that may end a fault is a scan. One that did not end it is repeated no sooner than any other.
+            if well_at is not None and well_at > self._looked_at:
+                self._scan_due_at = min(self._scan_due_at, well_at)
+                due.append(well_at)
             due += [at for at in (self._probing.next_due_at, self._watching.due_at, expiry) if at is not None]
         try:
             self._take(self._inbox.get(timeout=max(0.0, min(due) - now)))
@@ -172,6 +193,8 @@ class GpuService:
             self._watching.take_end(message, self._session.pid)
         elif message.at_everything:
             self._look_again()
+        elif message.at_gpus:
+            self._scan_due_at = self._clock()
 
     def _look_again(self) -> None:
         self._scan_due_at = self._clock()
@@ -214,6 +237,8 @@ class GpuService:
 
     def _lose_driver(self, retry_s: float) -> None:
         self._scan_due_at = self._clock() + retry_s
+        with self._hearing:
+            self._health.lose_all()
         if self._presence is not None:
             self._presence = lose_driver(self._presence, self._driver.status.text, wall=self._wall())
 
@@ -225,7 +250,12 @@ class GpuService:
         # A GPU to be left out that was not met is gone, or another card has its place now: the next scan will tell.
         self._silenced = {key: entry for key, entry in self._silenced.items() if entry.ref in scanned.skipped}
         self._presence = merge_scan(before, inventory, self._silenced.values(), now=self._clock(), wall=self._wall())
-        self._driver.succeed(inventory.driver, gpus=len(inventory.gpus), seconds=seconds)
+        was_reloaded = self._driver.succeed(inventory.driver, gpus=len(inventory.gpus), seconds=seconds)
+        self._looked_at = self._clock()
+        with self._hearing:
+            if was_reloaded:
+                self._health.note_driver_reset()
+            self._health.take_scan(self._presence, scanned.vitals)
         self._watching.follow(scanned.watch)
         if before is not None:
             self._tell(Reason.DEVICE_ADDED, "was added", self._presence, before)
@@ -266,8 +296,12 @@ class GpuService:
         """Called from the thread ``nvml-events`` of that session, at once, also while a scan waits for an answer."""
         if isinstance(notice, WatchFailed | Died):
             self._inbox.put(WatchEnded(session, notice))
-        else:
-            self.events_heard += 1
+            return
+        with self._hearing:
+            is_fatal = self._health.hear(session, notice)
+        if is_fatal:
+            self._post()  # the list first: a look at the GPUs may take as long as the driver likes
+            self._inbox.put(_Wake(at_gpus=True))
 
     def _tell(self, reason: Reason, what: str, more: Presence, less: Presence) -> None:
         """Log the GPUs of ``more`` that are not in ``less``."""
@@ -277,13 +311,18 @@ class GpuService:
                 self._log(reason, f"{gpu.product or 'a GPU'} {what}", device=gpu.uuid, index=gpu.index, pci=gpu.pci)
 
     def _post(self, *, always: bool = False) -> None:
-        if self._stopping:
-            return
+        if not self._stopping:
+            with self._hearing:
+                self._post_now(always=always)
+
+    def _post_now(self, *, always: bool) -> None:
         presence = self._presence
         event = GpusScanned(
             driver=self._driver.status,
             inventory=presence.inventory if presence is not None else None,
-            ailments=presence.ailments if presence is not None else {},
+            ailments=self._health.find_ailments(presence) if presence is not None else {},
+            records=self._health.records,
+            recoveries=self._health.take_recoveries(),
             control_nodes=self._find_control_nodes(),
             children_abandoned=self._children.count_abandoned(),
             scanned_at=self._scanned_at,

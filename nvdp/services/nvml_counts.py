@@ -7,10 +7,11 @@ from typing import Protocol
 from nvdp.nvml.frames import Refused, Scanned
 from nvdp.nvml.kinds import NvmlErrorKind
 from nvdp.nvml.outcomes import Died, Hung, Outcome
+from nvdp.services.health import HealthObserver
 
 
-class GpuObserver(Protocol):
-    """Counts (metrics/). Called from the thread of the service that knows the GPUs."""
+class GpuObserver(HealthObserver, Protocol):
+    """Counts (metrics/). Called from the threads of the service that knows the GPUs."""
 
     def scan_took(self, seconds: float) -> None: ...
 

@@ -17,6 +17,7 @@ from nvdp.host.state import AppliedConfig, State
 from nvdp.log import Log
 from nvdp.model.reasons import Reason
 from nvdp.model.status import Trouble
+from nvdp.planning.course import Record
 
 DEFAULT_RETRY_S = 60.0
 
@@ -61,6 +62,10 @@ class Memory:
     def remember_config(self, config: AppliedConfig, pins: Mapping[str, str]) -> None:
         """The configuration in force, as it was read: what a restart with a broken file goes on with."""
         self._replace(config=config, pins=dict(pins))
+
+    def remember_health(self, records: Mapping[str, Record]) -> None:
+        """What is known of the faults of each GPU."""
+        self._replace(health=dict(records))
 
     def start(self) -> None:
         """Start the thread, or start it anew after a crash."""

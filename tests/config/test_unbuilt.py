@@ -36,8 +36,7 @@ USES = [
     (SHARED % 'rename: s, devices: ["1:0", 2]', "sharing.timeSlicing.resources[0].devices", Outcome.WITHHOLD),
     ("sharing: {mps: {resources: [{name: gpu, replicas: 2}]}}", "sharing.mps.resources[0]", Outcome.WITHHOLD),
     ("allocation: {preStartCheck: idle}", "allocation.preStartCheck", Outcome.WARN),
-    ("health: {profile: catalog}", "health.profile", Outcome.WARN),
-    ("health: {recovery: {holdOff: 2m}}", "health.recovery.holdOff", Outcome.WARN),
+    ("health: {releaseForReset: true}", "health.releaseForReset", Outcome.WARN),
     ("flags: {gfd: {oneshot: true}}", "flags.gfd.oneshot", Outcome.WARN),
 ]
 
@@ -63,7 +62,7 @@ def test_a_use_of_a_later_key_is_found_with_its_line_and_outcome(text: str, path
         "flags: {plugin: {deviceListStrategy: [volume-mounts, envvar]}}",
         "imex: {required: true}",
         "allocation: {sharedPolicy: spread, numaHints: false, modeChange: immediate}",
-        "health: {callTimeout: 2s, profile: compat}",
+        "health: {callTimeout: 2s, profile: catalog, ignoredXIDs: [94], recovery: {holdOff: 2m}}",
     ],
 )
 def test_what_is_built_or_asks_for_nothing_is_not_in_the_list(text: str):

@@ -74,17 +74,20 @@ def test_gpus_in_mig_mode_are_not_offered_where_their_instances_are_meant(kubele
     assert kubelet.registrations == ()
 
 
-PATHS = {"health.profile", "health.ignoredXIDs", "--node-condition"}
+PATHS = {"health.releaseForReset", "flags.gfd.oneshot", "--node-condition"}
 
 
 def test_a_key_without_effect_on_what_is_offered_is_one_warning(kubelet, start, config_map):
-    daemon = start(build_config(health={"profile": "catalog", "ignoredXIDs": [94]}), "--node-condition", wait=True)
+    daemon = start(
+        build_config(health={"releaseForReset": True}, flags={"gfd": {"oneshot": True}}), "--node-condition", wait=True
+    )
     wait_healthy(kubelet, [gpu_uuid(number) for number in ALL])
     paths = {
-        daemon.log.wait_for("FeatureNotBuilt", text=path)["path"] for path in ("profile", "ignoredXIDs", "condition")
+        daemon.log.wait_for("FeatureNotBuilt", text=path)["path"]
+        for path in ("releaseForReset", "oneshot", "condition")
     }
 
     assert paths == PATHS
-    config_map.publish(build_config(2, health={"profile": "catalog", "ignoredXIDs": [94]}))
+    config_map.publish(build_config(2, health={"releaseForReset": True}, flags={"gfd": {"oneshot": True}}))
     kubelet.wait_until(lambda: len(healthy(kubelet)) == 8, LIMIT_S)
     assert daemon.log.of("EntryWithheld") == []

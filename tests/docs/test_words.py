@@ -16,6 +16,7 @@ from nvdp.config.schema import Document
 from nvdp.config.unbuilt import LATER, Outcome
 from nvdp.model.reasons import Reason
 from nvdp.nvml.simulated.nodefile import parse_node
+from nvdp.planning.xid_policy import DISABLE, ENABLE
 from tests.docs.pages import PAGES, ROOT, find_anchors, find_blocks, find_links, find_spans
 
 README = (ROOT / "README.md").read_text()
@@ -59,7 +60,7 @@ def test_flags_exist(page):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_variables_exist(page):
-    known = {name for option in list_options() for name in option.key.setting.environment}
+    known = {name for option in list_options() for name in option.key.setting.environment} | {DISABLE, ENABLE}
     spans = [span.partition("=")[0] for span in find_spans(page)]
     named = {span for span in spans if re.fullmatch(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)+", span)}
     assert named - VARIABLES_OF_OTHERS <= known

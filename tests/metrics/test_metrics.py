@@ -160,6 +160,8 @@ RECORDED = {
         "nvdp_device_health_changes_total",
         labels(uuid=GPU, to="unhealthy"),
     ),
+    "xid_seen": ((GPU, 79, "fatal"), "nvdp_xid_events_total", labels(uuid=GPU, xid="79", verdict="fatal")),
+    "memory_error_seen": ((GPU, "single"), "nvdp_ecc_errors_total", labels(uuid=GPU, type="single")),
     "service_restarted": (("gpus",), "nvdp_service_restarts_total", labels(service="gpus")),
     "nvml_failed": (("nvmlInit", "Lost"), "nvdp_nvml_errors_total", labels(call="nvmlInit", error="Lost")),
     "nvml_timed_out": ((GPU,), "nvdp_nvml_timeouts_total", labels(uuid=GPU)),
@@ -182,6 +184,15 @@ def test_what_services_count_is_in_the_next_scrape(method: str):
     getattr(metrics, method)(*arguments)
     getattr(metrics, method)(*arguments)
     assert (before, scrape(metrics, Status())[sample][series]) == (0.0, 2.0)
+
+
+def test_the_65th_xid_and_those_after_it_are_counted_together():
+    metrics = Metrics()
+    for xid in range(1, 70):
+        metrics.xid_seen(GPU, xid, "ignored")
+    found = scrape(metrics, Status())["nvdp_xid_events_total"]
+    assert len(found) == 65
+    assert found[labels(uuid=GPU, xid="other", verdict="ignored")] == 5.0
 
 
 def test_every_counter_and_histogram_of_the_catalogue_can_be_recorded():

@@ -32,6 +32,7 @@ ONLY_AFTER_TROUBLE = {
     "nvdp_device_unhealthy_info",
     "nvdp_device_health_change_timestamp_seconds",
     "nvdp_device_withheld",
+    "nvdp_xid_events_total",
     "nvdp_nvml_errors_total",
     "nvdp_service_restarts_total",
 }

@@ -200,7 +200,7 @@ def test_what_an_edit_changed_is_told_in_planned_devices():
 def told_of_health(before, after, *, gpus=(), lists=(), holders=(), wall=1000.0):
     known = {one.uuid: one for one in gpus}
     current = plan(lists={one.resource: one for one in lists}) if lists else None
-    return announce_health(before, after, gpus=known, plan=current, holders=holders, wall=wall)
+    return announce_health(before, after, gpus=known, plan=current, holders=holders, recoveries={}, wall=wall)
 
 
 XID = ailment(Cause.LOST, "fallen off the bus; driver asks for a reboot")

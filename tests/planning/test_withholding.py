@@ -66,7 +66,7 @@ CASES = {
     "MPS with one replica, which needs its daemon too": (MPS % "rename: m, replicas: 1, devices: [1]", [1]),
     "a Tegra system": ("flags: {deviceDiscoveryStrategy: tegra}", ALL),
     "IMEX required": ("imex: {channelIDs: [0], required: true}", ALL),
-    "harmless keys": ("health: {profile: catalog}\nflags: {gfd: {oneshot: true}}", []),
+    "harmless keys": ("health: {releaseForReset: true}\nflags: {gfd: {oneshot: true}}", []),
 }
 
 

@@ -32,6 +32,7 @@ class Bench:
         self.scans: list[float] = []
         self.errors: Counter[tuple[str, str]] = Counter()
         self.timeouts: Counter[str] = Counter()
+        self.heard: list[tuple[object, ...]] = []
         self.poison: Exception | None = None
         self.changed = threading.Condition()
         self.service = GpuService(
@@ -77,6 +78,12 @@ class Bench:
 
     def nvml_timed_out(self, uuid: str) -> None:
         self.timeouts[uuid] += 1
+
+    def xid_seen(self, uuid: str, xid: int, verdict: str) -> None:
+        self.heard.append((uuid, xid, verdict))
+
+    def memory_error_seen(self, uuid: str, kind: str) -> None:
+        self.heard.append((uuid, kind))
 
     def wait(self, predicate: Callable[[GpusScanned], bool], *, limit_s: float = 15.0) -> GpusScanned:
         """The first post from now on, or the newest one, that is as wanted."""

@@ -335,13 +335,12 @@ def test_without_a_configuration_there_is_nothing_to_follow():
 
 def test_warnings_and_keys_that_are_not_built_are_told_when_it_is_applied():
     scene = Scene()
-    scene.adopt(parse("health: {ignoredXIDs: [48], fatalXIDs: [48]}"))
+    scene.adopt(parse("health: {ignoredXIDs: [48], fatalXIDs: [48], releaseForReset: true}"))
     warnings = [text for text in scene.record.texts(Reason.CONFIG_APPLIED) if "warning: " in text]
     assert warnings == ["test.yaml:1:41: warning: health.fatalXIDs[0]: 48 is also in ignoredXIDs (line 1); fatal wins"]
     assert scene.record.levels[1] is Level.WARNING
     assert scene.record.texts(Reason.FEATURE_NOT_BUILT) == [
-        "health.ignoredXIDs: not built yet (these XIDs would not make a device Unhealthy); it is ignored",
-        "health.fatalXIDs: not built yet (these XIDs would make a device Unhealthy); it is ignored",
+        "health.releaseForReset: not built yet (the driver would be let go of while a GPU is reset); it is ignored",
     ]
 
 

@@ -23,6 +23,9 @@ class Recorder:
     def remember_names(self, names) -> None:
         self.names |= set(names)
 
+    def remember_health(self, records) -> None:
+        self.health = dict(records)
+
     def remember_pins(self, pins, /) -> None:
         self.pins = dict(pins)
 

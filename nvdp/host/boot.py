@@ -1,0 +1,15 @@
+"""Which boot of the host this is: what happened to hardware before another one is over."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+def load_boot_id(path: Path = _BOOT_ID) -> str:
+    """The kernel's name for this boot, the same in every container of the node; empty if it cannot be read."""
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
