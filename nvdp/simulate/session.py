@@ -26,6 +26,7 @@ from nvdp.simulate.steps import STEPS, check_fits
 from nvdp.simulate.tour import TourResult, play_tour
 
 _AS_EXPECTED, _NOT_AS_EXPECTED = 0, 1
+_AGAIN_S = 1.0
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,15 +100,23 @@ def _load(path: Path) -> str:
 
 @contextlib.contextmanager
 def _ending_in_order() -> Iterator[None]:
-    """SIGTERM and a closed terminal end the block as Ctrl-C does; what comes after it is not interrupted any more."""
+    """SIGTERM and a closed terminal end the block as Ctrl-C does; what comes after it is not interrupted any more.
+
+    An exception out of a signal is lost where the interpreter is just running a destructor: it is raised again until
+    the block has ended.
+    """
+    asked: list[int] = []
 
     def end(number: int, _frame: FrameType | None) -> None:
-        raise SystemExit(128 + number)
+        asked.append(number)
+        signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)
+        raise SystemExit(128 + asked[0])
 
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
         signal.signal(number, end)
     try:
         yield
     finally:
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
             signal.signal(number, signal.SIG_IGN)

@@ -17,6 +17,10 @@ pytestmark = pytest.mark.timeout(
     240
 )  # an environment takes four seconds to make, and many times that on a busy machine
 
+slow = pytest.mark.skipif(
+    os.environ.get("NVDP_CAMPAIGN") != "full", reason="makes several environments; `make campaign` does it"
+)
+
 ROOT = Path(__file__).resolve().parents[2]
 BACKEND = """
 import base64, hashlib, pathlib, zipfile
@@ -127,6 +131,8 @@ def test_a_changed_lock_is_followed_without_starting_over(checkout: Checkout):
     assert (checkout.ask("import payload; print(payload.version)"), checkout.made_at()) == ("2.0", before)
 
 
+@slow
+@pytest.mark.campaign
 def test_a_failed_installation_shows_the_installers_words_and_what_it_left_is_made_anew(checkout: Checkout):
     checkout.lock("runtime", "2.0")
     good = (checkout.root / ".ci/runtime.lock").read_text()
@@ -151,6 +157,8 @@ def test_development_brings_all_of_runtime(checkout: Checkout):
     assert checkout.setup("runtime").stderr == ""
 
 
+@slow
+@pytest.mark.campaign
 def test_a_checkout_that_was_moved_gets_an_environment_of_its_own(checkout: Checkout, tmp_path: Path):
     moved = Checkout(tmp_path)
     shutil.rmtree(moved.root)
