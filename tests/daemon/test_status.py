@@ -375,7 +375,11 @@ def test_json_is_what_the_text_says(kubelet, start, root):
     start(build_config(share=1000), wait=True).wait_ready()
     kubelet.admit("team-a/nb-1", {"main": {GPU: 1}})
 
-    done = run_status(root, "--json")
+    def look():
+        done = run_status(root, "--json")
+        return done if json.loads(done.stdout)["holders"] else None
+
+    done = wait_until(look, what="the holder")
     document = json.loads(done.stdout)
 
     assert (done.returncode, document["ready"], document["findings"]) == (0, True, [])
