@@ -48,8 +48,10 @@ class Admission:
         self._stopping = stopping
 
     def admit(self, pod: Pod, *, running: bool = False) -> None:
-        """Give each container its devices. ``running``: the container runs already, over a kubelet restart.
+        """Give each container its devices. ``running``: the pod runs already, over a kubelet restart.
 
+        A container that runs keeps what it has, whatever became of it; one that does not, or of which the kubelet does
+        not know it, is checked like a new one and gets what it had, if that is Healthy. Init containers are over.
         Blocks as long as the plugin does. Raise AdmissionError, or PanicError where a real kubelet would crash.
         """
         reusable: dict[str, set[str]] = {}
@@ -59,7 +61,7 @@ class Admission:
                 raise AdmissionError(
                     "Resources cannot be allocated with Topology locality", reason="TopologyAffinityError"
                 )
-            if not running:
+            if not (running and self._is_known_to_run(pod, container)):
                 try:
                     self._give_container(pod, container, limits, affinity=hint.nodes, reusable=reusable)
                 except PluginError as error:
@@ -72,6 +74,11 @@ class Admission:
                     reusable.setdefault(resource, set()).update(given.ids)
                 else:
                     reusable.get(resource, set()).difference_update(given.ids)
+
+    def _is_known_to_run(self, pod: Pod, container: str) -> bool:
+        if container in pod.init_containers:
+            return False
+        return not (self._behaviour.forgets_restarted and container in pod.restarted)
 
     def start_container(self, pod: Pod, container: str) -> None:
         """Before a container starts, again or for the first time: PreStartContainer where asked for.

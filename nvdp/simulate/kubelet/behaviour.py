@@ -1,4 +1,4 @@
-"""What differs between kubelet releases, as one table. Source: the kubelet contract, A.1, A.4, A.15 and B."""
+"""What differs between kubelet releases, as one table. Source: the kubelet contract, A.1, A.4, A.12, A.15 and B."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ class Behaviour:
     ``panics``: an ID that leaves the list during its Allocate, or while a pod holds it and hints are made, is a nil
     dereference. ``register_cancels_dial``: a Register call that is given up aborts the kubelet's dial.
     ``lists_finished_pods``: PodResources may name pods that are over. ``get``: PodResources answers Get.
+    ``forgets_restarted``: over its own restart it does not know that a container runs which had been started again.
     """
 
     one_client_per_name: bool
@@ -22,16 +23,32 @@ class Behaviour:
     register_cancels_dial: bool
     lists_finished_pods: bool
     get: bool
+    forgets_restarted: bool
 
 
 BEHAVIOURS: Mapping[str, Behaviour] = {
     "1.33": Behaviour(
-        one_client_per_name=True, panics=False, register_cancels_dial=False, lists_finished_pods=True, get=False
+        one_client_per_name=True,
+        panics=False,
+        register_cancels_dial=False,
+        lists_finished_pods=True,
+        get=False,
+        forgets_restarted=True,
     ),
     "1.36": Behaviour(
-        one_client_per_name=True, panics=True, register_cancels_dial=True, lists_finished_pods=False, get=True
+        one_client_per_name=True,
+        panics=True,
+        register_cancels_dial=True,
+        lists_finished_pods=False,
+        get=True,
+        forgets_restarted=False,
     ),
     "1.37": Behaviour(
-        one_client_per_name=False, panics=False, register_cancels_dial=True, lists_finished_pods=False, get=True
+        one_client_per_name=False,
+        panics=False,
+        register_cancels_dial=True,
+        lists_finished_pods=False,
+        get=True,
+        forgets_restarted=False,
     ),
 }

@@ -202,6 +202,7 @@ class Kubelet(Observed):
         """A container starts again, with the answer that is kept. Blocks as long as the plugin, if it is asked."""
         with self._changes:
             life = self._require_life()
+            pod.restarted.add(container)
         life.start_container(pod, container)
 
     @property

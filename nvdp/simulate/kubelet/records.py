@@ -106,7 +106,8 @@ class Allocation:
 class Pod:
     """A pod of the node. ``containers`` and ``init_containers`` are limits: container to resource to number.
 
-    ``phase`` is the Kubernetes word. ``allocations`` is keyed by container and resource.
+    ``phase`` is the Kubernetes word. ``allocations`` is keyed by container and resource. ``restarted`` are containers
+    that were started more than once.
     """
 
     namespace: str
@@ -118,6 +119,7 @@ class Pod:
     deleted: bool = False
     error: AdmissionError | None = None
     allocations: dict[tuple[str, str], Allocation] = field(default_factory=dict)
+    restarted: set[str] = field(default_factory=set)
 
     @property
     def active(self) -> bool:
