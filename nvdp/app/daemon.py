@@ -53,6 +53,7 @@ from nvdp.model.reasons import Level, Reason
 from nvdp.model.status import Trouble
 from nvdp.planning.xid_policy import DISABLE, ENABLE, parse_xid_variables
 from nvdp.services.events import Event, SignalReceived, SocketDirectoryChanged
+from nvdp.services.gpus import Past
 from nvdp.services.health import KnownFaults
 from nvdp.services.remembering import Memory
 
@@ -117,7 +118,7 @@ class Daemon:
         gpus = build_gpu_service(
             options,
             self._overrides,
-            faults=self._find_known_faults(state),
+            past=Past(faults=self._find_known_faults(state)),
             post=self._post,
             log=log,
             observer=self._metrics,

@@ -17,8 +17,7 @@ from nvdp.model.status import DriverState
 from nvdp.nvml.children import NvmlChildren
 from nvdp.nvml.client import INIT_LIMIT_S
 from nvdp.services.events import Event, GpusScanned, Post
-from nvdp.services.gpus import GpuService
-from nvdp.services.health import KnownFaults
+from nvdp.services.gpus import GpuService, Past
 from nvdp.services.nvml_counts import GpuObserver
 
 _DRIVER_ROOT_KEY: Final = "flags.plugin.containerDriverRoot"
@@ -30,13 +29,13 @@ def build_gpu_service(
     options: ProcessOptions,
     overrides: Overrides,
     *,
-    faults: KnownFaults,
+    past: Past,
     post: Post,
     log: Log,
     observer: GpuObserver,
 ) -> GpuService:
     """The service, not yet started, on this node's driver or on the simulated node of the options."""
-    return _build(options, find_driver_root(overrides), faults=faults, post=post, log=log, observer=observer)
+    return _build(options, find_driver_root(overrides), past=past, post=post, log=log, observer=observer)
 
 
 def scan_once(options: ProcessOptions, *, driver_root: str) -> GpusScanned:
@@ -46,7 +45,7 @@ def scan_once(options: ProcessOptions, *, driver_root: str) -> GpusScanned:
     """
     posted: queue.SimpleQueue[Event] = queue.SimpleQueue()
     unheard = _Unheard()
-    service = _build(options, driver_root, faults=KnownFaults(), post=posted.put, log=unheard.log, observer=unheard)
+    service = _build(options, driver_root, past=Past(), post=posted.put, log=unheard.log, observer=unheard)
     service.start()
     try:
         event = posted.get(timeout=_SCAN_LIMIT_S)
@@ -86,7 +85,7 @@ def _build(
     options: ProcessOptions,
     driver_root: str,
     *,
-    faults: KnownFaults,
+    past: Past,
     post: Post,
     log: Log,
     observer: GpuObserver,
@@ -98,7 +97,7 @@ def _build(
         post=post,
         log=log,
         observer=observer,
-        faults=faults,
+        past=past,
         sysfs=Sysfs() if simulated is None else None,
         find_control_nodes=lambda: find_control_nodes(dev),
     )

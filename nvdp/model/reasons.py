@@ -23,6 +23,8 @@ class Reason(enum.Enum):
     DRIVER_MISSING = ("DriverMissing", Level.WARNING)
     DRIVER_MISMATCH = ("DriverMismatch", Level.ERROR)
     DRIVER_LOST = ("DriverLost", Level.ERROR)
+    DRIVER_PAUSED = ("DriverPaused", Level.INFO)
+    DRIVER_RESUMED = ("DriverResumed", Level.INFO)
     DEVICE_ADDED = ("DeviceAdded", Level.INFO)
     DEVICE_REMOVED = ("DeviceRemoved", Level.INFO)
     DEVICE_UNHEALTHY = ("DeviceUnhealthy", Level.ERROR)
@@ -73,6 +75,7 @@ class Cause(enum.Enum):
     CALL_FAILED = "CallFailed"
     CALL_TIMEOUT = "CallTimeout"
     DRIVER_LOST = "DriverLost"
+    DRIVER_PAUSED = "DriverPaused"
     VANISHED = "Vanished"
     CORDONED = "Cordoned"
     HELD = "Held"

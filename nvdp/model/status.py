@@ -19,13 +19,14 @@ EXCLUDED = "Excluded"
 
 
 class DriverState(enum.Enum):
-    """Whether NVML as a whole is usable. STARTING is the time before the first answer."""
+    """Whether NVML as a whole is usable. STARTING is the time before the first answer, PAUSED is by order."""
 
     STARTING = "Starting"
     READY = "Ready"
     MISSING = "Missing"
     MISMATCH = "Mismatch"
     LOST = "Lost"
+    PAUSED = "Paused"
 
 
 class DriverStatus(msgspec.Struct, frozen=True, kw_only=True):

@@ -60,10 +60,12 @@ class NvmlChildren:
     def spawn(self, on_notice: OnNotice | None = None) -> NvmlClient:
         """A new child; NVML is loaded and initialised by its first command. Raises HostError if there can be none.
 
-        There is none while four earlier ones sleep in the driver and cannot be killed. The child dies when the thread
-        that called this ends (PR_SET_PDEATHSIG is bound to the thread). After ``close_all`` every call of it answers
-        ``Closed``. ``on_notice``: see ``NvmlClient``; without it nobody hears the events.
+        There is none while four earlier ones sleep in the driver and cannot be killed, and none after ``close_all``
+        until ``reopen``. The child dies when the thread that called this ends (PR_SET_PDEATHSIG is bound to the
+        thread). ``on_notice``: see ``NvmlClient``; without it nobody hears the events.
         """
+        if self._is_closing():
+            raise HostError("no NVML child is started: the driver is let go of")
         abandoned = self.count_abandoned()
         if abandoned >= _MOST_ABANDONED:
             text = f"{abandoned} NVML children hang in the driver and cannot be killed"
@@ -74,9 +76,8 @@ class NvmlChildren:
             raise HostError(f"the NVML child cannot be started: {error}; see the pod's limits") from error
         with self._lock:
             self._alive.add(client)
-            closing = self._closing
-        if closing:
-            client.close()
+        if self._is_closing():
+            client.close()  # it was late: every call of it answers ``Closed``
         return client
 
     def end(self, client: NvmlClient) -> None:
@@ -93,13 +94,31 @@ class NvmlChildren:
             self._abandoned = [client for client in self._abandoned if not client.is_gone]
             return len(self._abandoned)
 
+    @property
+    def are_gone(self) -> bool:
+        """Whether no child is left, so that nobody of ours has the driver open. Does not block."""
+        with self._lock:
+            return not self._alive and all(client.is_gone for client in self._abandoned)
+
+    def reopen(self) -> None:
+        """Let children be started again after ``close_all``."""
+        with self._lock:
+            self._closing = False
+
     def close_all(self) -> None:
-        """Kill all children at once, now and for ever: calls that wait return ``Closed``. Does not block."""
+        """Kill all children at once, and start none until ``reopen``: calls that wait return ``Closed``.
+
+        Whoever started a child still ends it. Does not block.
+        """
         with self._lock:
             self._closing = True
             clients = list(self._alive)
         for client in clients:
             client.close()
+
+    def _is_closing(self) -> bool:
+        with self._lock:
+            return self._closing
 
     def _start(self, on_notice: OnNotice) -> NvmlClient:
         ours, theirs = socket.socketpair()

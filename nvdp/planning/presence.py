@@ -115,10 +115,25 @@ def lose_driver(before: Presence, text: str, *, wall: float) -> Presence:
 
     One that had vanished before stays so: its index may be another's.
     """
+    return _mark_all(before, Cause.DRIVER_LOST, text, wall)
+
+
+def let_go(before: Presence, text: str, *, wall: float) -> Presence:
+    """The driver is let go of by order: as when it is lost."""
+    return _mark_all(before, Cause.DRIVER_PAUSED, text, wall)
+
+
+def recall(inventory: Inventory) -> Presence:
+    """What a predecessor knew, to be shown while nobody may look: mark it (``let_go``) before it is."""
+    sightings = tuple(Sighting(gpu=msgspec.structs.replace(gpu, fault=None)) for gpu in inventory.gpus)
+    return Presence(driver=inventory.driver, sightings=sightings, unreadable=inventory.unreadable)
+
+
+def _mark_all(before: Presence, cause: Cause, text: str, wall: float) -> Presence:
     return msgspec.structs.replace(
         before,
         sightings=tuple(
-            msgspec.structs.replace(sighting, ailment=_ail(sighting.ailment, Cause.DRIVER_LOST, text, wall))
+            msgspec.structs.replace(sighting, ailment=_ail(sighting.ailment, cause, text, wall))
             if sighting.absent_since is None
             else sighting
             for sighting in before.sightings

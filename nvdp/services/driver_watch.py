@@ -10,6 +10,7 @@ import msgspec
 from nvdp.log import Log
 from nvdp.model.duration import build_duration
 from nvdp.model.inventory import Driver
+from nvdp.model.pause import Pause
 from nvdp.model.reasons import Reason
 from nvdp.model.status import DriverState, DriverStatus
 from nvdp.nvml.frames import Refused
@@ -59,6 +60,20 @@ class DriverWatch:
         self._down_since = None
         self.status = DriverStatus(state=DriverState.READY, version=driver.version, cuda_version=driver.cuda_version)
         return was_reloaded
+
+    def pause(self, pause: Pause) -> None:
+        """The driver is let go of by order, until it is taken back.
+
+        What failed before counts no more, and no version is known: it may be another driver then.
+        """
+        self._failures = 0
+        if self._down_since is None:
+            self._down_since = self._clock()
+        self.status = DriverStatus(state=DriverState.PAUSED, text=str(pause))
+
+    def take_back(self) -> None:
+        """The driver is about to be asked again."""
+        self.status = DriverStatus()
 
     def fail(self, outcome: Failure, *, retry_every_s: float) -> float | None:
         """NVML failed as a whole. None: try again at once, nothing is lost yet; else seconds until the next try.

@@ -1,7 +1,7 @@
 """The service that knows the GPUs: it scans them through NVML and says what there is and what ails.
 
 Nothing here ends the process. A driver that is not there is waited for; a GPU whose call does not return is left out
-of the scans and probed alone; what fails as a whole is tried again.
+of the scans and probed alone; what fails as a whole is tried again. By order all of it is let go of.
 """
 
 from __future__ import annotations
@@ -17,35 +17,25 @@ import msgspec
 from nvdp.config.schema import HealthSettings
 from nvdp.host.sysfs import Sysfs
 from nvdp.log import Log
-from nvdp.model.reasons import Cause, Reason
+from nvdp.model.deviceref import DeviceRef
+from nvdp.model.health import Ailment
+from nvdp.model.inventory import Inventory
+from nvdp.model.pause import Pause
 from nvdp.nvml.children import NvmlChildren
-from nvdp.nvml.frames import Notice, Probed, Refused, Scanned, WatchFailed
-from nvdp.nvml.outcomes import Died, Hung, Outcome, is_gpus_fault
-from nvdp.planning.presence import (
-    Presence,
-    Silenced,
-    expire,
-    find_next_expiry,
-    identify,
-    lose_driver,
-    merge_scan,
-    silence,
-)
-from nvdp.services.driver_watch import DriverWatch, Failure
+from nvdp.nvml.frames import Notice, WatchFailed
+from nvdp.nvml.outcomes import Died, Outcome
+from nvdp.services.driver_watch import DriverWatch
 from nvdp.services.events import GpusScanned, Post
 from nvdp.services.health import HealthWatch, KnownFaults
-from nvdp.services.nvml_counts import GpuObserver, count_outcome
+from nvdp.services.nvml_counts import GpuObserver
 from nvdp.services.nvml_session import NvmlSession
-from nvdp.services.probing import Probing, find_patients
+from nvdp.services.probing import Probing
+from nvdp.services.roll_call import RollCall
+from nvdp.services.rounds import Parts, Rounds, Settings
 from nvdp.services.watching import WatchEnded, Watching
 
 _STOP_WAIT_S: Final = 1.0
-
-
-class _Settings(msgspec.Struct, frozen=True, kw_only=True):
-    rescan_interval_s: float = 10.0
-    remove_after_s: float = 300.0
-    call_timeout_s: float = 5.0
+_RELEASE_LOOK_S: Final = 0.05
 
 
 class _Wake(msgspec.Struct, frozen=True):
@@ -63,13 +53,24 @@ class _ProbeDone(msgspec.Struct, frozen=True):
 _Message: TypeAlias = _Wake | _ProbeDone | WatchEnded
 
 
+class Past(msgspec.Struct, frozen=True, kw_only=True):
+    """What a start begins with. ``inventory`` is what a predecessor saw since this boot, None if there was none.
+
+    ``is_held``: the driver is not to be touched before ``pause`` or ``resume`` says whether it may be.
+    """
+
+    faults: KnownFaults = KnownFaults()
+    inventory: Inventory | None = None
+    is_held: bool = False
+
+
 class GpuService:
     """``start`` it; it posts ``GpusScanned`` after each complete scan and whenever something changed.
 
-    All methods may be called from any thread; none but ``stop`` blocks. The threads are named ``gpus``, ``gpu-probe``
-    and, for each child, ``nvml-events``. An exception that nobody expected ends the thread ``gpus``; ``start`` starts
-    it again, and what was known is still known. ``sysfs`` is None on a simulated node, whose library knows the NUMA
-    nodes itself.
+    All methods may be called from any thread; none but ``stop`` and ``wait_released`` blocks. The threads are named
+    ``gpus``, ``gpu-probe`` and, for each child, ``nvml-events``. An exception that nobody expected ends the thread
+    ``gpus``; ``start`` starts it again, and what was known is still known. ``sysfs`` is None on a simulated node, whose
+    library knows the NUMA nodes itself.
     """
 
     THREAD: Final = "gpus"
@@ -83,34 +84,47 @@ class GpuService:
         observer: GpuObserver,
         sysfs: Sysfs | None,
         find_control_nodes: Callable[[], tuple[str, ...]],
-        faults: KnownFaults | None = None,
+        past: Past | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
         first_probe_delay_s: float = 1.0,
     ) -> None:
+        past = past or Past()
         self._children = children
         self._post_event = post
-        self._log = log
-        self._observer = observer
         self._find_control_nodes = find_control_nodes
         self._clock = clock
         self._wall = wall
         self._inbox: queue.SimpleQueue[_Message] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._stopping = False
-        self._settings = _Settings()
+        self._is_held = past.is_held
+        self._pause: Pause | None = None
+        self._released = threading.Event()
+        self._ordering = threading.Lock()  # guards the three above, and that the children are closed as they say
         self._session = NvmlSession(children, sysfs=sysfs, on_notice=self._take_event, clock=clock)
-        self._watching = Watching(observer, clock=clock)
         self._driver = DriverWatch(log, clock=clock)
-        self._probing = Probing(children, report=self._report_probe, clock=clock, first_delay_s=first_probe_delay_s)
-        self._presence: Presence | None = None
-        self._silenced: dict[str, Silenced] = {}
-        self._scan_due_at = clock()
-        self._scanned_at: float | None = None
-        self._looked_at = float("-inf")
-        self._posted: GpusScanned | None = None
+        self._roll = RollCall(remembered=past.inventory, log=log, clock=clock, wall=wall)
+        self._health = HealthWatch(past.faults, log=log, observer=observer, clock=clock, wall=wall)
         self._hearing = threading.Lock()  # guards what the driver's events change, and the order of what is posted
-        self._health = HealthWatch(faults or KnownFaults(), log=log, observer=observer, clock=clock, wall=wall)
+        self._watching = Watching(observer, clock=clock)
+        self._posted: GpusScanned | None = None
+        self._rounds = Rounds(
+            Parts(
+                session=self._session,
+                roll=self._roll,
+                driver=self._driver,
+                health=self._health,
+                hearing=self._hearing,
+                watching=self._watching,
+                probing=Probing(children, report=self._report_probe, clock=clock, first_delay_s=first_probe_delay_s),
+                observer=observer,
+            ),
+            show=self._post,
+            may_ask=self._may_ask,
+            clock=clock,
+            wall=wall,
+        )
 
     def start(self) -> None:
         """Start the thread; nothing if it runs."""
@@ -134,7 +148,7 @@ class GpuService:
         if health is not None:
             with self._hearing:
                 self._health.configure(health)
-        self._settings = _Settings(
+        self._rounds.settings = Settings(
             rescan_interval_s=rescan_interval_s, remove_after_s=remove_after_s, call_timeout_s=call_timeout_s
         )
         moved = driver_root is not None and self._children.use_driver_root(driver_root)
@@ -143,6 +157,41 @@ class GpuService:
     def look_now(self) -> None:
         """Scan at once, in a new session, which also sees what was plugged in since."""
         self._inbox.put(_Wake(at_everything=True))
+
+    def pause(self, pause: Pause) -> None:
+        """Let go of the driver: all GPUs are out of order, whatever hangs is killed, nothing is asked until ``resume``.
+
+        See ``wait_released``. A pause takes the place of another one.
+        """
+        with self._ordering:
+            self._pause, self._is_held = pause, False
+            self._children.close_all()
+        self._inbox.put(_Wake())
+
+    def resume(self) -> None:
+        """Take the driver back, whatever it is by now."""
+        with self._ordering:
+            if self._pause is None and not self._is_held:
+                return
+            self._pause, self._is_held = None, False
+            self._released.clear()
+            self._children.reopen()
+        self._inbox.put(_Wake(at_everything=True))
+
+    def wait_released(self, timeout_s: float) -> bool:
+        """Whether it is paused and no process of ours has the driver open; waits for it at most that long."""
+        return self._released.wait(timeout_s)
+
+    def clear(self, ref: DeviceRef) -> tuple[str, Ailment | None] | None:
+        """The operator says that this GPU is well: its faults are forgotten, and it is looked at.
+
+        Its UUID, and what still ails it; None if no GPU is meant. An index is the one of the last scan.
+        """
+        found = self._rounds.clear(ref)
+        if found is not None:
+            self._post()
+            self._inbox.put(_Wake(at_gpus=True))
+        return found
 
     def stop(self) -> None:
         """End the threads and all children; blocks for a second or so, whatever hangs. There is no way back."""
@@ -157,140 +206,55 @@ class GpuService:
     def _run(self) -> None:
         try:
             while not self._stopping:
-                scanned = self._scan_due_at <= self._clock() and self._scan()
-                self._session.end_former()
-                self._look_after()
+                if (pause := self._pause) is not None:
+                    self._let_go(pause)
+                else:
+                    self._rounds.take_back()
+                scanned = self._rounds.scan_due()
+                self._rounds.look_after()
                 self._post(always=scanned)
                 self._wait()
         finally:
             self._session.close()
 
+    def _may_ask(self) -> bool:
+        return self._pause is None and not self._is_held and not self._stopping
+
+    def _let_go(self, pause: Pause) -> None:
+        """End the session, and tell once no child is left."""
+        self._rounds.let_go(pause)
+        with self._ordering:
+            if self._pause is pause and self._children.are_gone:
+                self._released.set()
+
     def _wait(self) -> None:
         """Until something is due or comes in."""
-        now = self._clock()
-        self._scan_due_at = min(self._scan_due_at, now + self._settings.rescan_interval_s)
-        due = [self._scan_due_at, *filter(None, [self._session.former_ends_at])]
-        if self._driver.is_ready and self._presence is not None:
-            expiry = find_next_expiry(self._presence, remove_after_s=self._settings.remove_after_s)
-            with self._hearing:
-                well_at = self._health.next_look_at
-            # A look that may end a fault is a scan. One that did not end it is repeated no sooner than any other.
-            if well_at is not None and well_at > self._looked_at:
-                self._scan_due_at = min(self._scan_due_at, well_at)
-                due.append(well_at)
-            due += [at for at in (self._probing.next_due_at, self._watching.due_at, expiry) if at is not None]
         try:
-            self._take(self._inbox.get(timeout=max(0.0, min(due) - now)))
+            self._take(self._inbox.get(timeout=self._find_timeout()))
             while True:
                 self._take(self._inbox.get_nowait())
         except queue.Empty:
             return
 
+    def _find_timeout(self) -> float | None:
+        """Seconds until something is due; None if nothing is before something comes in."""
+        if self._pause is not None:
+            return None if self._released.is_set() else _RELEASE_LOOK_S
+        return max(0.0, self._rounds.find_due() - self._clock()) if not self._is_held else None
+
     def _take(self, message: _Message) -> None:
         if isinstance(message, _ProbeDone):
-            self._take_probe(message.key, message.outcome)
+            self._rounds.take_probe(message.key, message.outcome)
         elif isinstance(message, WatchEnded):
             self._watching.take_end(message, self._session.pid)
         elif message.at_everything:
-            self._look_again()
+            self._rounds.look_anew()
         elif message.at_gpus:
-            self._scan_due_at = self._clock()
-
-    def _look_again(self) -> None:
-        self._scan_due_at = self._clock()
-        self._session.renew()
-
-    def _scan(self) -> bool:
-        """Scan, in as many tries as there are GPUs to be left out of it. Whether a scan was complete."""
-        started = self._clock()
-        while True:
-            skip = [entry.ref for entry in self._silenced.values()]
-            outcome = self._session.scan(skip, limit_s=self._settings.call_timeout_s)
-            count_outcome(outcome, self._observer)
-            if isinstance(outcome, Scanned):
-                self._take_scan(outcome, seconds=self._clock() - started)
-                return True
-            if not isinstance(outcome, Refused | Hung | Died):
-                return False
-            if self._silence(outcome):
-                continue
-            retry_s = self._driver.fail(outcome, retry_every_s=self._settings.rescan_interval_s)
-            if retry_s is not None:
-                self._lose_driver(retry_s)
-                return False
-
-    def _silence(self, outcome: Failure) -> bool:
-        """Leave the GPU that is to blame out of the scans. False if there is none, or if leaving it out is no help."""
-        if not is_gpus_fault(outcome) or outcome.gpu is None:
-            return False
-        ref = outcome.gpu
-        if any(entry.ref == ref for entry in self._silenced.values()):
-            return False
-        cause = Cause.CALL_TIMEOUT if isinstance(outcome, Hung) else Cause.CALL_FAILED
-        uuid = identify(self._presence, ref)
-        entry = Silenced(ref=ref, uuid=uuid, cause=cause, call=outcome.call, text=outcome.text)
-        self._silenced[uuid or str(ref)] = entry
-        if self._presence is not None and self._driver.is_ready:
-            self._presence = silence(self._presence, entry, wall=self._wall())
-            self._post()  # the scan goes on without it, and may wait as long for the next one
-        return True
-
-    def _lose_driver(self, retry_s: float) -> None:
-        self._scan_due_at = self._clock() + retry_s
-        with self._hearing:
-            self._health.lose_all()
-        if self._presence is not None:
-            self._presence = lose_driver(self._presence, self._driver.status.text, wall=self._wall())
-
-    def _take_scan(self, scanned: Scanned, *, seconds: float) -> None:
-        self._observer.scan_took(seconds)
-        self._scanned_at = self._wall()
-        self._scan_due_at = self._clock() + self._settings.rescan_interval_s
-        inventory, before = scanned.inventory, self._presence
-        # A GPU to be left out that was not met is gone, or another card has its place now: the next scan will tell.
-        self._silenced = {key: entry for key, entry in self._silenced.items() if entry.ref in scanned.skipped}
-        self._presence = merge_scan(before, inventory, self._silenced.values(), now=self._clock(), wall=self._wall())
-        was_reloaded = self._driver.succeed(inventory.driver, gpus=len(inventory.gpus), seconds=seconds)
-        self._looked_at = self._clock()
-        with self._hearing:
-            if was_reloaded:
-                self._health.note_driver_reset()
-            self._health.take_scan(self._presence, scanned.vitals)
-        self._watching.follow(scanned.watch)
-        if before is not None:
-            self._tell(Reason.DEVICE_ADDED, "was added", self._presence, before)
-
-    def _look_after(self) -> None:
-        """Forget who was absent too long, probe who ails, and look anew if no events are heard.
-
-        Nothing of it while the driver is not there.
-        """
-        if not self._driver.is_ready or self._presence is None:
-            return
-        before, remove_after_s = self._presence, self._settings.remove_after_s
-        self._presence = expire(before, now=self._clock(), remove_after_s=remove_after_s)
-        self._tell(Reason.DEVICE_REMOVED, "was removed", before, self._presence)
-        self._probing.follow(find_patients(self._presence, self._silenced))
-        skip = [(key, entry.ref) for key, entry in self._silenced.items()]
-        self._probing.start_due(skip, limit_s=self._settings.call_timeout_s)
-        if self._watching.take_due():
-            self._look_again()
+            self._rounds.look_soon()
 
     def _report_probe(self, key: str, outcome: Outcome | None) -> None:
         """Called from the probe's thread."""
         self._inbox.put(_ProbeDone(key, outcome))
-
-    def _take_probe(self, key: str, outcome: Outcome | None) -> None:
-        """A probe that came back means that scans may ask the GPU again; a clean one promises that it is well."""
-        self._probing.finish(key)
-        if isinstance(outcome, Hung):
-            count_outcome(outcome, self._observer)
-        if not isinstance(outcome, Probed):
-            return
-        was_silenced = self._silenced.pop(key, None) is not None
-        is_clean = outcome.gpu is not None and outcome.fault is None
-        if was_silenced or is_clean:
-            self._look_again()
 
     def _take_event(self, session: int, notice: Notice | Died) -> None:
         """Called from the thread ``nvml-events`` of that session, at once, also while a scan waits for an answer."""
@@ -303,20 +267,13 @@ class GpuService:
             self._post()  # the list first: a look at the GPUs may take as long as the driver likes
             self._inbox.put(_Wake(at_gpus=True))
 
-    def _tell(self, reason: Reason, what: str, more: Presence, less: Presence) -> None:
-        """Log the GPUs of ``more`` that are not in ``less``."""
-        known = {sighting.gpu.uuid for sighting in less.sightings}
-        for gpu in more.inventory.gpus:
-            if gpu.uuid not in known:
-                self._log(reason, f"{gpu.product or 'a GPU'} {what}", device=gpu.uuid, index=gpu.index, pci=gpu.pci)
-
     def _post(self, *, always: bool = False) -> None:
         if not self._stopping:
             with self._hearing:
                 self._post_now(always=always)
 
     def _post_now(self, *, always: bool) -> None:
-        presence = self._presence
+        presence = self._roll.presence
         event = GpusScanned(
             driver=self._driver.status,
             inventory=presence.inventory if presence is not None else None,
@@ -325,7 +282,7 @@ class GpuService:
             recoveries=self._health.take_recoveries(),
             control_nodes=self._find_control_nodes(),
             children_abandoned=self._children.count_abandoned(),
-            scanned_at=self._scanned_at,
+            scanned_at=self._rounds.scanned_at,
             at=self._clock(),
             wall=self._wall(),
         )

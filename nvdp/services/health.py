@@ -28,6 +28,7 @@ from nvdp.planning.course import (
 )
 from nvdp.planning.presence import Presence, Sighting
 from nvdp.planning.recovery import (
+    Cleared,
     DriverReset,
     FatalEvent,
     Gone,
@@ -178,6 +179,12 @@ class HealthWatch:
                 self._advance(uuid, Gone())
             else:
                 del self._courses[uuid]
+
+    def clear(self, uuid: str) -> Ailment | None:
+        """The operator's word that a GPU is well: what ails it still, because it is read with every probe."""
+        self._advance(uuid, Cleared())
+        self._recoveries[uuid] = "by nvdp health clear"
+        return find_ailment(self._courses[uuid], self._rules.recovery)
 
     def lose_all(self) -> None:
         """The driver does not answer, or is let go of: nothing is known, and nothing recovers meanwhile."""

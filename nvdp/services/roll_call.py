@@ -1,0 +1,123 @@
+"""Who is there: the GPUs that scans find, miss, or have to leave out, from one scan to the next.
+
+The rules are ``planning/presence``'s; this keeps what they need, and tells of GPUs that came and went.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from nvdp.log import Log
+from nvdp.model.inventory import GpuRef, Inventory
+from nvdp.model.reasons import Cause, Reason
+from nvdp.nvml.frames import Scanned
+from nvdp.nvml.outcomes import Hung, is_gpus_fault
+from nvdp.planning.presence import (
+    Presence,
+    Silenced,
+    expire,
+    find_next_expiry,
+    identify,
+    let_go,
+    lose_driver,
+    merge_scan,
+    recall,
+    silence,
+)
+from nvdp.services.driver_watch import Failure
+
+
+class RollCall:
+    """Used by one thread; nothing blocks. ``clock`` is monotonic, ``wall`` is for people.
+
+    ``presence`` is None before the first scan. ``silenced`` are the GPUs that scans leave out, by UUID where it is
+    known. ``remembered`` is what a predecessor saw, for ``let_go`` before any scan.
+    """
+
+    def __init__(
+        self,
+        *,
+        remembered: Inventory | None,
+        log: Log,
+        clock: Callable[[], float],
+        wall: Callable[[], float],
+    ) -> None:
+        self._remembered = remembered
+        self._log = log
+        self._clock = clock
+        self._wall = wall
+        self.presence: Presence | None = None
+        self.silenced: dict[str, Silenced] = {}
+
+    @property
+    def skipped(self) -> list[GpuRef]:
+        """Whom the next scan is to leave out."""
+        return [entry.ref for entry in self.silenced.values()]
+
+    def find_blamed(self, outcome: Failure) -> Silenced | None:
+        """The GPU to leave out from now on, because of what became of a scan.
+
+        None if no GPU is to blame, or if leaving it out has been no help.
+        """
+        if not is_gpus_fault(outcome) or outcome.gpu is None:
+            return None
+        ref = outcome.gpu
+        if any(entry.ref == ref for entry in self.silenced.values()):
+            return None
+        cause = Cause.CALL_TIMEOUT if isinstance(outcome, Hung) else Cause.CALL_FAILED
+        uuid = identify(self.presence, ref)
+        return Silenced(ref=ref, uuid=uuid, cause=cause, call=outcome.call, text=outcome.text)
+
+    def silence(self, entry: Silenced, *, show: bool) -> None:
+        """Leave a GPU out of the scans; ``show`` it as ailing at once, without waiting for a scan that is complete."""
+        self.silenced[entry.uuid or str(entry.ref)] = entry
+        if self.presence is not None and show:
+            self.presence = silence(self.presence, entry, wall=self._wall())
+
+    def readmit(self, key: str) -> bool:
+        """Let scans ask the GPU of this key again. Whether it had been left out."""
+        return self.silenced.pop(key, None) is not None
+
+    def take(self, scanned: Scanned) -> Presence:
+        """A scan is complete; what is known now."""
+        before = self.presence
+        # A GPU to be left out that was not met is gone, or another card has its place now: the next scan will tell.
+        self.silenced = {key: entry for key, entry in self.silenced.items() if entry.ref in scanned.skipped}
+        entries = self.silenced.values()
+        presence = merge_scan(before, scanned.inventory, entries, now=self._clock(), wall=self._wall())
+        self.presence = presence
+        if before is not None:
+            self._tell(Reason.DEVICE_ADDED, "was added", presence, before)
+        return presence
+
+    def lose_driver(self, text: str) -> None:
+        """NVML failed as a whole."""
+        if self.presence is not None:
+            self.presence = lose_driver(self.presence, text, wall=self._wall())
+
+    def let_go(self, text: str) -> None:
+        """The driver is let go of: nobody is known to hang any more, and all GPUs are out of order until a scan."""
+        self.silenced = {}
+        if self.presence is None and self._remembered is not None:
+            self.presence = recall(self._remembered)
+        if self.presence is not None:
+            self.presence = let_go(self.presence, text, wall=self._wall())
+
+    def expire(self, *, remove_after_s: float) -> None:
+        """Forget who has been absent for too long."""
+        before = self.presence
+        if before is not None:
+            self.presence = expire(before, now=self._clock(), remove_after_s=remove_after_s)
+            self._tell(Reason.DEVICE_REMOVED, "was removed", before, self.presence)
+
+    def find_next_expiry(self, *, remove_after_s: float) -> float | None:
+        """When ``expire`` has something to do (monotonic seconds)."""
+        return find_next_expiry(self.presence, remove_after_s=remove_after_s) if self.presence is not None else None
+
+    def _tell(self, reason: Reason, what: str, more: Presence, less: Presence) -> None:
+        """Log the GPUs of ``more`` that are not in ``less``."""
+        known = {sighting.gpu.uuid for sighting in less.sightings}
+        for sighting in more.sightings:
+            gpu = sighting.gpu
+            if gpu.uuid not in known:
+                self._log(reason, f"{gpu.product or 'a GPU'} {what}", device=gpu.uuid, index=gpu.index, pci=gpu.pci)
