@@ -35,6 +35,9 @@ COMMANDS: Final = {
     "devices": _Command("nvdp.commands.devices:devices", "List the GPUs of this node."),
     "plan": _Command("nvdp.commands.plan:plan", "Show what a configuration would change, before it is applied."),
     "status": _Command("nvdp.commands.status:status", "Show what the daemon of this node does, and what is wrong."),
+    "pause": _Command("nvdp.commands.pause:pause", "Let go of the driver, for a reset, MIG mode or another driver."),
+    "resume": _Command("nvdp.commands.resume:resume", "Take the driver back."),
+    "health": _Command("nvdp.commands.health:health", "Forget the faults of a GPU that is well again."),
     "simulate": _Command("nvdp.commands.simulate:simulate", "See everything happen on a simulated node."),
 }
 _DAEMON: Final = "run"

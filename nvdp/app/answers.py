@@ -1,18 +1,35 @@
-"""What the metrics port (``/metrics``, ``/healthz``, ``/readyz``) and the control socket answer, and whom each asks."""
+"""What the metrics port (``/metrics``, ``/healthz``, ``/readyz``) and the control socket answer, and whom each asks.
+
+Orders are the control socket's alone.
+"""
 
 from __future__ import annotations
 
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from nvdp import __version__
+from nvdp.errors import FormatError
 from nvdp.http.probes import build_health, build_ready, find_problems
-from nvdp.http.routes import STATUS_PATH, Query, Response, Route
+from nvdp.http.routes import (
+    CLEAR_PATH,
+    DEVICE,
+    NOTE,
+    PAUSE_PATH,
+    RESUME_PATH,
+    STATUS_PATH,
+    TEXT,
+    Query,
+    Response,
+    Routes,
+)
 from nvdp.metrics.recording import Metrics
+from nvdp.model.orders import Carried, Orders, parse_gpu, parse_note
 from nvdp.model.reasons import Reason
 from nvdp.model.status import Status, Trouble
 from nvdp.services.events import Ping, Post
@@ -50,6 +67,7 @@ class Answers:
         container_problem: Callable[[], str | None],
         refresh_holders: Callable[[float], object],
         find_troubles: Callable[[], Iterable[Trouble]],
+        orders: Orders | None = None,
     ) -> None:
         self.status = Status()
         self._metrics = metrics
@@ -59,16 +77,21 @@ class Answers:
         self._container_problem = container_problem
         self._refresh_holders = refresh_holders
         self._find_troubles = find_troubles
+        self._orders = orders
         self._exposition: Exposition | None = None
         self._lock = threading.Lock()
 
     @property
-    def routes(self) -> Mapping[str, Route]:
+    def routes(self) -> Routes:
         return {"/metrics": self._answer_metrics, "/healthz": self._answer_health, "/readyz": self._answer_ready}
 
     @property
-    def control_routes(self) -> Mapping[str, Route]:
+    def control_routes(self) -> Routes:
         return {STATUS_PATH: self._answer_status}
+
+    @property
+    def control_orders(self) -> Routes:
+        return {} if self._orders is None else _build_orders(self._orders)
 
     def publish(self, status: Status) -> None:
         """Show ``status`` from now on."""
@@ -128,3 +151,19 @@ class Answers:
     def _find_silent(self) -> tuple[str, ...]:
         actors = self._get_actors()
         return tuple(resource for resource, actor in actors.items() if not actor.probe(_SOCKET_LIMIT_S))
+
+
+def _build_orders(orders: Orders) -> Routes:
+    return {
+        PAUSE_PATH: lambda query: _carry_out(lambda: orders.pause(parse_note(query.get(NOTE, "")))),
+        RESUME_PATH: lambda _query: _carry_out(orders.resume),
+        CLEAR_PATH: lambda query: _carry_out(lambda: orders.clear(str(parse_gpu(query.get(DEVICE, ""))))),
+    }
+
+
+def _carry_out(order: Callable[[], Carried]) -> Response:
+    """What became of it; 400 for words that the commands would not have sent."""
+    try:
+        return Response(body=msgspec.json.encode(order()))
+    except FormatError as error:
+        return Response(status=HTTPStatus.BAD_REQUEST, body=f"{error}\n".encode(), content_type=TEXT)

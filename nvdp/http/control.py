@@ -1,4 +1,4 @@
-"""The control socket, from the side of a command that asks.
+"""The control socket, from the side of a command that asks or orders.
 
 The answers are for nvdp itself, of the same version: what people and programs may rely on is what
 ``nvdp status --json`` makes of them.
@@ -10,14 +10,17 @@ import http.client
 import socket
 import struct
 import time
+import urllib.parse
+from http import HTTPStatus
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
 from nvdp.errors import HostError, quote
 from nvdp.http.control_socket import SOCKET_NAME
-from nvdp.http.routes import STATUS_PATH
+from nvdp.http.routes import STATUS_PATH, Query
+from nvdp.model.orders import Carried
 from nvdp.model.status import Status
 
 _ANSWER_LIMIT_BYTES: Final = 64 * 2**20  # 8,000 holders make 2 MiB
@@ -32,26 +35,49 @@ _FAILURES: Final = (
     (ConnectionError, "it hung up: nvdp is ending, or only another user may ask, which is root"),
     (http.client.HTTPException, "what listens there is not nvdp"),
 )
+_ABSENT: Final = (FileNotFoundError, ConnectionRefusedError)
+_REFUSALS: Final = {
+    HTTPStatus.SERVICE_UNAVAILABLE: "too many are asking nvdp already; try again",
+    HTTPStatus.INTERNAL_SERVER_ERROR: "a defect of nvdp; its log has it",
+}
+_REFUSED_ELSE: Final = "no nvdp of this version answers there; run the nvdp that is in the daemon's own container"
+
+_Answer = TypeVar("_Answer")
+
+
+class AbsentError(HostError):
+    """No daemon is there that could be asked."""
 
 
 def load_status(run_dir: Path, *, timeout_s: float) -> Status:
     """The state of the daemon whose control socket is in ``run_dir``.
 
-    Blocks for at most ``timeout_s``. Raises HostError, in one line with what to do, if there is no daemon, if it may
-    not be asked, or if what it answers is not a state.
+    Blocks for at most ``timeout_s``. Raises HostError, in one line with what to do, if there is no daemon
+    (AbsentError), if it may not be asked, or if what it answers is not a state.
     """
+    return _ask(run_dir, "GET", STATUS_PATH, timeout_s=timeout_s, answer=Status)
+
+
+def send_order(run_dir: Path, path: str, query: Query, *, timeout_s: float) -> Carried:
+    """What became of an order to that daemon; ``path`` and the keys of ``query`` are of ``http.routes``.
+
+    Blocks and raises as ``load_status`` does. An order whose answer did not come in time may be carried out yet.
+    """
+    request = f"{path}?{urllib.parse.urlencode(query)}"
+    return _ask(run_dir, "POST", request, timeout_s=timeout_s, answer=Carried)
+
+
+def _ask(run_dir: Path, method: str, request: str, *, timeout_s: float, answer: type[_Answer]) -> _Answer:
+    """Raises HostError."""
     path = run_dir / SOCKET_NAME
-    answer = _ask(path, STATUS_PATH, timeout_s=timeout_s)
+    body = _exchange(path, method, request, timeout_s=timeout_s)
     try:
-        return msgspec.json.decode(answer, type=Status)
+        return msgspec.json.decode(body, type=answer)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise HostError(
-            f"{path}: the answer is not the state of an nvdp of this version ({error}); "
-            "run the nvdp that is in the daemon's own container"
-        ) from error
+        raise HostError(f"{path}: {_REFUSED_ELSE} ({error})") from error
 
 
-def _ask(path: Path, request: str, *, timeout_s: float) -> bytes:
+def _exchange(path: Path, method: str, request: str, *, timeout_s: float) -> bytes:
     """The body of an answer. Raises HostError."""
     deadline = time.monotonic() + timeout_s
     try:
@@ -59,10 +85,14 @@ def _ask(path: Path, request: str, *, timeout_s: float) -> bytes:
             # Where the queue is full the kernel waits for a place in it, but only for a socket that blocks.
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _build_timeval(timeout_s))
             connection.connect(str(path))
-            return _converse(connection, request, deadline=deadline)
+            status, body = _converse(connection, method, request, deadline=deadline)
     except (OSError, http.client.HTTPException) as error:
+        kind = AbsentError if isinstance(error, _ABSENT) else HostError
         why = next((text for kind, text in _FAILURES if isinstance(error, kind)), "cannot be asked; see --run-dir")
-        raise HostError(f"{path}: {why} ({getattr(error, 'strerror', None) or quote(str(error))})") from error
+        raise kind(f"{path}: {why} ({getattr(error, 'strerror', None) or quote(str(error))})") from error
+    if status is not HTTPStatus.OK:
+        raise HostError(f"{path}: {_REFUSALS.get(status, _REFUSED_ELSE)} ({status} {status.phrase})")
+    return body
 
 
 def _build_timeval(seconds: float) -> bytes:
@@ -70,12 +100,12 @@ def _build_timeval(seconds: float) -> bytes:
     return struct.pack("@ll", int(whole), int(rest * 1e6))
 
 
-def _converse(connection: socket.socket, request: str, *, deadline: float) -> bytes:
-    """Raises OSError, HTTPException, and HostError for an answer that is too large or no success."""
+def _converse(connection: socket.socket, method: str, request: str, *, deadline: float) -> tuple[HTTPStatus, bytes]:
+    """The status of an answer, and its body. Raises OSError, and HTTPException also for what is too large."""
     conversation = http.client.HTTPConnection("nvdp")
     conversation.sock = connection
     connection.settimeout(max(_LEAST_WAIT_S, deadline - time.monotonic()))
-    conversation.request("GET", request, headers={"Connection": "close"})
+    conversation.request(method, request, headers={"Connection": "close"})
     with conversation.getresponse() as response:
         body = bytearray()
         while chunk := response.read1(_CHUNK_BYTES):
@@ -85,6 +115,7 @@ def _converse(connection: socket.socket, request: str, *, deadline: float) -> by
             connection.settimeout(max(_LEAST_WAIT_S, deadline - time.monotonic()))
         if response.length:
             raise http.client.IncompleteRead(bytes(body), response.length)
-        if response.status != http.client.OK:
-            raise http.client.HTTPException(f"{response.status} {response.reason}")
-        return bytes(body)
+        try:
+            return HTTPStatus(response.status), bytes(body)
+        except ValueError as error:
+            raise http.client.HTTPException(f"{response.status} {response.reason}") from error

@@ -1,4 +1,4 @@
-"""The control socket's server: it answers ``nvdp status`` on this node, and nobody but root and the daemon's own user.
+"""The control socket's server: ``nvdp status`` and orders on this node, for nobody but root and the daemon's own user.
 
 HTTP over a Unix socket in the run directory. Without it the daemon works on: a socket that cannot be made is told once
 and tried again for ever.
@@ -10,13 +10,13 @@ import contextlib
 import select
 import socket
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from nvdp.errors import HostError
 from nvdp.http.control_socket import SOCKET_NAME, File, find_file, is_admitted, open_socket
-from nvdp.http.routes import Route
+from nvdp.http.routes import NO_ROUTES, Routes
 from nvdp.log import Log
 from nvdp.model.reasons import Reason
 from nvdp.model.status import Trouble
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 
 class ControlServer:
-    """Serves ``routes`` (by path) on a socket in ``run_dir``.
+    """Serves ``routes`` (by path) on a socket in ``run_dir``, and carries out ``orders``.
 
-    Routes are called on threads of their own, several at once; ``defect`` hears of their exceptions, the caller gets
+    Both are called on threads of their own, several at once; ``defect`` hears of their exceptions, the caller gets
     500. Every ``look_every_s`` it sees to it that the socket is still there and its own, or tries to have one.
     ``trouble`` is set while there is none; any thread may read it.
     """
@@ -39,13 +39,15 @@ class ControlServer:
         self,
         run_dir: Path,
         *,
-        routes: Mapping[str, Route],
+        routes: Routes,
+        orders: Routes = NO_ROUTES,
         log: Log,
         defect: Callable[[Exception], None],
         look_every_s: float = 2.0,
     ) -> None:
         self._path = run_dir / SOCKET_NAME
         self._routes = routes
+        self._orders = orders
         self._log = log
         self._defect = defect
         self._look_every_s = look_every_s
@@ -112,7 +114,7 @@ class ControlServer:
     def _make_listener(self, listening: socket.socket) -> Listener:
         from nvdp.http.listener import Listener  # noqa: PLC0415 - see ``_serve``
 
-        return Listener(listening, self._routes, self._defect, self._stopped, admits=is_admitted)
+        return Listener(listening, self._routes, self._defect, self._stopped, orders=self._orders, admits=is_admitted)
 
     def _withdraw(self) -> None:
         """Take the socket out of the way, and wake the thread that waits for connections; it closes it."""

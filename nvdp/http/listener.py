@@ -14,15 +14,16 @@ import socketserver
 import sys
 import threading
 import urllib.parse
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
-from typing import Any
+from typing import Any, NamedTuple
 
-from nvdp.http.routes import TEXT, Response, Route
+from nvdp.http.routes import NO_ROUTES, TEXT, Response, Routes
 
 MAX_ASKING = 32  # connections whose request is still coming
 MAX_ANSWERING = 32
+MAX_ORDERS = 4  # at work at once; they take seconds, and what is only asked is not to wait for them
 BACKLOG = 64
 _IDLE_S = 5.0  # between two bytes
 _REQUEST_LIMIT_BYTES = 16384
@@ -53,30 +54,40 @@ def _open(family: socket.AddressFamily, port: int) -> socket.socket:
     return listening
 
 
+class _Desk(NamedTuple):
+    """Where the requests of some methods go, and how many of them are at work at most."""
+
+    methods: str
+    routes: Routes
+    places: threading.Semaphore
+
+
 class Listener(socketserver.BaseServer):
     """Accepts the connections of a listening socket, which it owns from now on, and gives each a thread.
 
     A newcomer always gets in: of those who do not come to the point, the oldest makes room. So nobody can keep the
     kubelet's probes out by opening connections and staying silent. ``admits`` says whether a peer is heard at all.
+    ``routes`` are read (GET, HEAD), ``orders`` are given (POST); neither can use up the places of the other.
     """
 
     def __init__(
         self,
         listening: socket.socket,
-        routes: Mapping[str, Route],
+        routes: Routes,
         defect: Callable[[Exception], None],
         stopped: threading.Event,
         *,
+        orders: Routes = NO_ROUTES,
         admits: Callable[[socket.socket], bool] | None = None,
     ) -> None:
-        self.routes = routes
+        self.reading = _Desk("GET, HEAD", routes, threading.Semaphore(MAX_ANSWERING))
+        self.ordering = _Desk("POST", orders, threading.Semaphore(MAX_ORDERS))
         self.defect = defect
         self.socket = listening
         self._stopped = stopped
         self._admits = admits
         self._lock = threading.Lock()
         self._asking: dict[socket.socket, None] = {}  # oldest first
-        self._answering = 0
         super().__init__(listening.getsockname(), _Handler)
 
     def fileno(self) -> int:
@@ -128,17 +139,16 @@ class Listener(socketserver.BaseServer):
             self.defect(error)
 
     @contextlib.contextmanager
-    def answering(self, request: socket.socket) -> Iterator[bool]:
+    def answering(self, request: socket.socket, desk: _Desk) -> Iterator[bool]:
         """Around the work for a request that has come in whole. False: too many are at work already."""
         with self._lock:
             self._asking.pop(request, None)
-            admitted = self._answering < MAX_ANSWERING
-            self._answering += admitted
+        admitted = desk.places.acquire(blocking=False)
         try:
             yield admitted
         finally:
-            with self._lock:
-                self._answering -= admitted
+            if admitted:
+                desk.places.release()
 
     def _serve(self, request: socket.socket, client_address: Any) -> None:
         try:
@@ -166,19 +176,28 @@ class _Handler(BaseHTTPRequestHandler):
         self.rfile = io.BufferedReader(_Bounded(self.connection))
 
     def do_GET(self) -> None:
-        with self.server.answering(self.connection) as admitted:
-            if admitted:
-                self._ask_route()
-            else:
-                self.send_error(HTTPStatus.SERVICE_UNAVAILABLE)
+        self._handle(self.server.reading)
 
     do_HEAD = do_GET  # noqa: N815 - the name that the standard library looks for
 
-    def _ask_route(self) -> None:
+    def do_POST(self) -> None:
+        if self.headers.get("Content-Length", "0") != "0" or "Transfer-Encoding" in self.headers:
+            self.send_error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)  # all that an order says is in its query
+        else:
+            self._handle(self.server.ordering)
+
+    def _handle(self, desk: _Desk) -> None:
+        with self.server.answering(self.connection, desk) as admitted:
+            if admitted:
+                self._ask_route(desk)
+            else:
+                self.send_error(HTTPStatus.SERVICE_UNAVAILABLE)
+
+    def _ask_route(self, desk: _Desk) -> None:
         path, _, query = self.path.partition("?")
-        route = self.server.routes.get(path)
+        route = desk.routes.get(path)
         if route is None:
-            self.send_error(HTTPStatus.NOT_FOUND)
+            self.send_error(HTTPStatus.METHOD_NOT_ALLOWED if self._list_methods() else HTTPStatus.NOT_FOUND)
             return
         try:
             asked = dict(urllib.parse.parse_qsl(query, max_num_fields=16))
@@ -208,10 +227,15 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Cache-Control", "no-store")
         self.send_header("X-Content-Type-Options", "nosniff")
         if response.status == HTTPStatus.METHOD_NOT_ALLOWED:
-            self.send_header("Allow", "GET, HEAD")
+            self.send_header("Allow", self._list_methods() or self.server.reading.methods)
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(response.body)
+
+    def _list_methods(self) -> str:
+        """The methods with which the path may be asked; empty if there is no such path."""
+        path, _, _ = self.path.partition("?")
+        return ", ".join(desk.methods for desk in (self.server.reading, self.server.ordering) if path in desk.routes)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the standard library's name
         """Requests are not worth a line: probes come all the time."""

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from types import MappingProxyType
+from typing import Final, TypeAlias
 
 import msgspec
 
 STATUS_PATH = "/status"
 """Of the control socket: the whole ``model.status.Status``, for the nvdp of the same version (``http.control``)."""
+
+PAUSE_PATH = "/pause"
+RESUME_PATH = "/resume"
+CLEAR_PATH = "/health/clear"
+"""Orders, of the control socket alone: the answer is a ``model.orders.Carried``."""
+
+NOTE = "note"
+DEVICE = "device"
+"""What an order's query may say."""
 
 JSON = "application/json; charset=utf-8"
 TEXT = "text/plain; charset=utf-8"
@@ -23,3 +33,7 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Route: TypeAlias = Callable[[Query], Response]
+Routes: TypeAlias = Mapping[str, Route]
+"""By path."""
+
+NO_ROUTES: Final[Routes] = MappingProxyType({})

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import errno
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from nvdp.http.routes import Route
+from nvdp.http.routes import Routes
 from nvdp.log import Log
 from nvdp.model.reasons import Reason
 from nvdp.model.status import Trouble
@@ -30,7 +30,7 @@ class HttpServer:
         self,
         *,
         port: int,
-        routes: Mapping[str, Route],
+        routes: Routes,
         log: Log,
         defect: Callable[[Exception], None],
         retry_s: float = 10.0,

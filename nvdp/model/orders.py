@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
+
+from nvdp.errors import FormatError, quote
+from nvdp.model.deviceref import DeviceRef, RefKind, parse_device_ref
+
+_OF_GPUS: Final = frozenset({RefKind.UUID, RefKind.PCI, RefKind.INDEX})
+_NOTE_LIMIT: Final = 200  # characters; it is shown within a line
 
 
 class Carried(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,3 +34,21 @@ class Orders(Protocol):
     def clear(self, device: str) -> Carried:
         """Forget the faults of one GPU, named by UUID, PCI address or index: the operator's word that it is well."""
         ...
+
+
+def parse_note(text: str) -> str:
+    """Why an order was given, for people: one line. FormatError for what would not be shown as it is."""
+    note = text.strip()
+    if len(note) > _NOTE_LIMIT:
+        raise FormatError(f"{quote(note)} has {len(note)} characters; a note may have {_NOTE_LIMIT}")
+    if not note.isprintable():
+        raise FormatError(f"{quote(note)} cannot be shown in one line; leave out what is not printable")
+    return note
+
+
+def parse_gpu(text: str) -> DeviceRef:
+    """The GPU that an order names. FormatError for what names none, or a MIG device of it."""
+    ref = parse_device_ref(text)
+    if ref.kind not in _OF_GPUS:
+        raise FormatError(f"{ref} is a MIG device; name its GPU by UUID, PCI address or index")
+    return ref

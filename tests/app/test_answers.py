@@ -1,14 +1,19 @@
-"""What the metrics port asks of whom, at the moment it is asked."""
+"""What the metrics port and the control socket ask of whom, at the moment they are asked."""
 
 from __future__ import annotations
 
+import http.client
 import queue
+import socket
 
 import msgspec
 import pytest
 
 from nvdp.app.answers import Answers
+from nvdp.http.routes import CLEAR_PATH, PAUSE_PATH, RESUME_PATH
+from nvdp.http.server import HttpServer
 from nvdp.metrics.recording import Metrics
+from nvdp.model.orders import Carried
 from nvdp.model.status import Status, Trouble
 
 
@@ -20,7 +25,27 @@ class Actor:
         return self._answers
 
 
-def build_answers(*, actors=(), problem=None, loop_turns=True, troubles=(), refreshed=None):
+class Orders:
+    """Carries out every order, and remembers it."""
+
+    def __init__(self):
+        self.given = []
+
+    def pause(self, note):
+        return self._carry_out("pause", note)
+
+    def resume(self):
+        return self._carry_out("resume")
+
+    def clear(self, device):
+        return self._carry_out("clear", device)
+
+    def _carry_out(self, *order):
+        self.given.append(order)
+        return Carried(done=True, text=" ".join(order))
+
+
+def build_answers(*, actors=(), problem=None, loop_turns=True, troubles=(), refreshed=None, orders=None):
     refreshed = [] if refreshed is None else refreshed
     events = queue.SimpleQueue()
 
@@ -37,6 +62,7 @@ def build_answers(*, actors=(), problem=None, loop_turns=True, troubles=(), refr
         container_problem=lambda: problem,
         refresh_holders=refreshed.append,
         find_troubles=lambda: troubles,
+        orders=orders or Orders(),
     )
 
 
@@ -107,3 +133,62 @@ def test_a_container_that_is_worn_out_says_that_only_a_new_one_helps(status, rea
     (trouble,) = ask_status(answers).troubles
     assert (trouble.reason, trouble.text) == (reason, "this container may not open /dev/nvidiactl")
     assert "a new container" in trouble.remedy
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "order"),
+    [
+        (PAUSE_PATH, {}, ("pause", "")),
+        (PAUSE_PATH, {"note": "  another driver "}, ("pause", "another driver")),
+        (RESUME_PATH, {}, ("resume",)),
+        (CLEAR_PATH, {"device": "GPU-9A1B77C0-d33e-4f0b-8f7e-2b1d6a0c9e55"}, None),
+        (CLEAR_PATH, {"device": "3"}, ("clear", "3")),
+    ],
+)
+def test_an_order_goes_to_whom_it_concerns_with_its_words_as_they_are_meant(path, query, order):
+    orders = Orders()
+    _, answers = build_answers(orders=orders)
+    carried = msgspec.json.decode(answers.control_orders[path](query).body, type=Carried)
+    expected = order or ("clear", "GPU-9a1b77c0-d33e-4f0b-8f7e-2b1d6a0c9e55")
+    assert orders.given == [expected]
+    assert carried == Carried(done=True, text=" ".join(expected))
+
+
+@pytest.mark.parametrize(
+    ("path", "query"),
+    [
+        (PAUSE_PATH, {"note": "x" * 201}),
+        (PAUSE_PATH, {"note": "one line\nand a forged one"}),
+        (CLEAR_PATH, {}),
+        (CLEAR_PATH, {"device": "the third"}),
+        (CLEAR_PATH, {"device": "MIG-9a1b77c0-d33e-4f0b-8f7e-2b1d6a0c9e55"}),
+    ],
+)
+def test_an_order_in_words_that_no_command_sends_is_refused(path, query):
+    orders = Orders()
+    _, answers = build_answers(orders=orders)
+    assert answers.control_orders[path](query).status == 400
+    assert orders.given == []
+
+
+def test_the_metrics_port_takes_no_order_by_whatever_method():
+    orders = Orders()
+    _, answers = build_answers(orders=orders)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    server = HttpServer(port=port, routes=answers.routes, log=lambda *_, **__: None, defect=lambda _: None)
+    server.start()
+    try:
+        assert server.wait_listening(5)
+        for path in (*answers.control_orders, *answers.routes, "/"):
+            for method in ("POST", "PUT", "PATCH", "DELETE", "GET"):
+                if method == "GET" and path in answers.routes:
+                    continue
+                connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+                connection.request(method, f"{path}?device=3&note=x")
+                assert connection.getresponse().status in {404, 405}
+                connection.close()
+    finally:
+        server.stop()
+    assert orders.given == []
