@@ -7,7 +7,6 @@ directory stays the one it was. ``/healthz`` fails then, after a minute, and the
 from __future__ import annotations
 
 import enum
-import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -16,15 +15,16 @@ from nvdp.model.status import DriverState, DriverStatus
 
 PATIENCE_S = 60.0
 _CONTROL_NODE = "nvidiactl"
-_DENIED = frozenset({errno.EPERM, errno.EACCES})
+# A driver that works needs no other container. One that is let go of by order may be another one afterwards.
+_NOTHING_AMISS = frozenset({DriverState.READY, DriverState.PAUSED})
 
 
 class Access(enum.Enum):
-    """What came of opening a device node."""
+    """Whether this container may open a device node."""
 
-    OPENED = "opened"
+    GRANTED = "granted"
     DENIED = "denied"
-    ABSENT = "absent"  # or broken in a way that no container would cure
+    ABSENT = "absent"
 
 
 class WornContainer:
@@ -65,7 +65,7 @@ class WornContainer:
         if directory_is_gone(self._directory):
             return f"{self._directory} was deleted and made anew on the host; this container still has the old one"
         driver = self._get_driver()
-        if self._follows_driver or driver.state is DriverState.READY:
+        if self._follows_driver or driver.state in _NOTHING_AMISS:
             return None
         if driver.state is DriverState.MISMATCH:
             return "the driver library in this container and the kernel module differ"
@@ -84,14 +84,12 @@ def directory_is_gone(directory: Path) -> bool:
 
 def find_access(dev: Path, host_dev: Path) -> Access:
     """What a driver library would meet: our own node first; without one, the host's, which we can only see."""
-    own = _open(dev / _CONTROL_NODE)
-    return own if own is not Access.ABSENT else _open(host_dev / _CONTROL_NODE)
+    own = _look(dev / _CONTROL_NODE)
+    return own if own is not Access.ABSENT else _look(host_dev / _CONTROL_NODE)
 
 
-def _open(node: Path) -> Access:
-    try:
-        descriptor = os.open(node, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError as error:
-        return Access.DENIED if error.errno in _DENIED else Access.ABSENT
-    os.close(descriptor)
-    return Access.OPENED
+def _look(node: Path) -> Access:
+    """The kernel is asked, device cgroup included, and the node is not opened: a driver that hangs would keep us."""
+    if os.access(node, os.R_OK | os.W_OK):
+        return Access.GRANTED
+    return Access.DENIED if os.access(node, os.F_OK) else Access.ABSENT

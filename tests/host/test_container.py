@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import shutil
 import tempfile
@@ -13,6 +14,8 @@ import pytest
 
 from nvdp.host.container import Access, WornContainer, directory_is_gone, find_access
 from nvdp.model.status import DriverState, DriverStatus
+
+_IN_OPEN = 0x20
 
 
 class Node:
@@ -58,7 +61,7 @@ def test_a_driver_of_another_version_wears_the_container_out_after_a_minute(node
     node.now += 59.9
     assert worn() is None
     node.now += 0.1
-    assert worn() == "the driver library in this container and the kernel module differ"
+    assert worn() == OTHER_DRIVER
 
 
 def test_the_minute_begins_anew_when_the_problem_goes_away_meanwhile(node: Node):
@@ -72,32 +75,6 @@ def test_the_minute_begins_anew_when_the_problem_goes_away_meanwhile(node: Node)
     assert worn() is not None
 
 
-@pytest.mark.parametrize("state", [DriverState.STARTING, DriverState.MISSING, DriverState.LOST, DriverState.READY])
-def test_no_driver_state_but_a_mismatch_is_cured_by_a_new_container(node: Node, state: DriverState):
-    node.driver = state
-    worn = node.worn()
-    worn()
-    node.now += 3600
-    assert worn() is None
-
-
-def test_with_the_driver_root_mounted_a_mismatch_converges_by_itself(node: Node):
-    node.driver = DriverState.MISMATCH
-    worn = node.worn(follows_driver=True)
-    worn()
-    node.now += 3600
-    assert worn() is None
-
-
-def test_a_device_directory_that_was_removed_on_the_host_wears_the_container_out(node: Node, removed_directory: Path):
-    assert directory_is_gone(removed_directory)
-    node.driver = DriverState.READY
-    worn = node.worn(directory=removed_directory, follows_driver=True)
-    worn()
-    node.now += 60
-    assert "was deleted and made anew on the host" in (worn() or "")
-
-
 def test_a_directory_that_exists_or_never_did_is_not_gone(node: Node):
     assert not directory_is_gone(node.directory)
     assert not directory_is_gone(node.directory / "missing")
@@ -106,35 +83,98 @@ def test_a_directory_that_exists_or_never_did_is_not_gone(node: Node):
 def test_access_is_judged_by_the_own_node_and_without_one_by_the_hosts(node: Node):
     assert find_access(node.dev, node.host_dev) is Access.ABSENT
     (node.host_dev / "nvidiactl").touch()
-    assert find_access(node.dev, node.host_dev) is Access.OPENED
-    (node.dev / "nvidiactl").mkdir()  # cannot be opened for writing, for a reason that is no denial
-    assert find_access(node.dev, node.host_dev) is Access.OPENED
+    assert find_access(node.dev, node.host_dev) is Access.GRANTED
+    (node.dev / "nvidiactl").symlink_to("nowhere")
+    assert find_access(node.dev, node.host_dev) is Access.GRANTED
 
 
 @contextlib.contextmanager
 def without_privileges() -> Iterator[None]:
     """As root permissions mean nothing; as somebody else a file of mode 0 may not be opened."""
-    root = os.geteuid() == 0
+    root = os.getuid() == 0
     if root:
-        os.seteuid(65534)
+        os.setresuid(65534, 65534, 0)
     try:
         yield
     finally:
         if root:
-            os.seteuid(0)
+            os.setresuid(0, 0, 0)
 
 
-def test_a_control_node_that_may_not_be_opened_wears_the_container_out():
+OTHER_DRIVER = "the driver library in this container and the kernel module differ"
+MAY_NOT_OPEN = "/dev/nvidiactl is there, but this container may not open it: it was made before the driver"
+GONE = "was deleted and made anew on the host; this container still has the old one"
+
+# What is the matter with the node; then what the driver's states lead to, in a container that was given its driver.
+INJECTED = {
+    "nothing": {DriverState.MISMATCH: OTHER_DRIVER},
+    "no driver": {DriverState.MISMATCH: OTHER_DRIVER},
+    "no access": {
+        DriverState.MISMATCH: OTHER_DRIVER,
+        DriverState.STARTING: MAY_NOT_OPEN,
+        DriverState.MISSING: MAY_NOT_OPEN,
+        DriverState.LOST: MAY_NOT_OPEN,
+    },
+    "no directory": dict.fromkeys(DriverState, GONE),
+}
+# Where the driver root is mounted everything converges by itself, but for a directory that no mount can follow.
+PRIVILEGED = {"no directory": dict.fromkeys(DriverState, GONE)}
+
+
+@contextlib.contextmanager
+def have(trouble: str, node: Node) -> Iterator[None]:
+    with contextlib.ExitStack() as stack:
+        if trouble != "no driver":
+            (node.host_dev / "nvidiactl").touch(mode=0 if trouble == "no access" else 0o666)
+        if trouble == "no access":
+            stack.enter_context(without_privileges())
+        yield
+
+
+@pytest.mark.parametrize("trouble", INJECTED)
+@pytest.mark.parametrize("mode", ["runtime-injected", "privileged"])
+def test_a_container_is_worn_out_after_a_minute_of_exactly_these_and_of_nothing_else(trouble, mode, removed_directory):
+    told = (PRIVILEGED if mode == "privileged" else INJECTED).get(trouble, {})
     with tempfile.TemporaryDirectory(prefix="nv", dir="/tmp") as path:
         Path(path).chmod(0o755)
         node = Node(Path(path))
-        (node.host_dev / "nvidiactl").touch(mode=0)
-        worn = node.worn()
-        with without_privileges():
-            assert find_access(node.dev, node.host_dev) is Access.DENIED
-            assert worn() is None
-            node.now += 60
-            problem = worn()
-            node.driver = DriverState.READY
-            assert worn() is None
-    assert problem == "/dev/nvidiactl is there, but this container may not open it: it was made before the driver"
+        directory = removed_directory if trouble == "no directory" else None
+        with have(trouble, node):
+            for state in DriverState:
+                node.driver = state
+                worn = node.worn(follows_driver=mode == "privileged", directory=directory)
+                assert worn() is None
+                node.now += 59.9
+                assert worn() is None
+                node.now += 0.1
+                assert told.get(state, "None") in str(worn()), state
+                node.now += 3600
+                assert told.get(state, "None") in str(worn()), state
+
+
+def test_another_driver_that_comes_during_a_pause_counts_from_the_end_of_the_pause(node: Node):
+    worn = node.worn()
+    for state in (DriverState.READY, DriverState.PAUSED, DriverState.STARTING, DriverState.MISMATCH):
+        assert worn() is None
+        node.now += 3600
+        node.driver = state
+    assert worn() is None
+    node.now += 60
+    assert worn() == OTHER_DRIVER
+
+
+def test_the_control_node_is_never_opened(node: Node):
+    """A driver that hangs would keep whoever opens it, and one that is to be changed must be let go of."""
+    control = node.dev / "nvidiactl"
+    control.touch()
+    libc = ctypes.CDLL(None)
+    opened = libc.inotify_init1(os.O_NONBLOCK)
+    try:
+        assert libc.inotify_add_watch(opened, bytes(control), _IN_OPEN) >= 0
+        assert node.worn()() is None
+        with pytest.raises(BlockingIOError):
+            os.read(opened, 4096)
+        control.read_bytes()
+        assert os.read(opened, 4096)
+    finally:
+        os.close(opened)

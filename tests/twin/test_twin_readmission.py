@@ -1,4 +1,4 @@
-"""Which running pods a kubelet that restarts keeps (kubelet contract A.12): by its version, the pod, and the devices."""
+"""Which running pods a restarting kubelet keeps (kubelet contract A.12): by its version, the pod, and the devices."""
 
 from __future__ import annotations
 
