@@ -21,6 +21,7 @@ KINDS = {"ds": "DaemonSet", "daemonset": "DaemonSet", "configmap": "ConfigMap", 
 KUBECTL_VERBS = {
     "apply",
     "delete",
+    "drain",
     "get",
     "describe",
     "edit",
@@ -29,6 +30,7 @@ KUBECTL_VERBS = {
     "logs",
     "port-forward",
     "rollout",
+    "uncordon",
     "wait",
 }
 
