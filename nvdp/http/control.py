@@ -88,7 +88,7 @@ def _exchange(path: Path, method: str, request: str, *, timeout_s: float) -> byt
             status, body = _converse(connection, method, request, deadline=deadline)
     except (OSError, http.client.HTTPException) as error:
         kind = AbsentError if isinstance(error, _ABSENT) else HostError
-        why = next((text for kind, text in _FAILURES if isinstance(error, kind)), "cannot be asked; see --run-dir")
+        why = next((text for what, text in _FAILURES if isinstance(error, what)), "cannot be asked; see --run-dir")
         raise kind(f"{path}: {why} ({getattr(error, 'strerror', None) or quote(str(error))})") from error
     if status is not HTTPStatus.OK:
         raise HostError(f"{path}: {_REFUSALS.get(status, _REFUSED_ELSE)} ({status} {status.phrase})")
