@@ -34,7 +34,7 @@ def clear(*, device: DeviceRef, run_dir: str | None) -> int:
     """Forget the faults of the GPU that DEVICE names by UUID, PCI address or index.
 
     For a GPU that you have reset, repaired or judged to be well: it takes new pods again, unless it still shows that
-    it is not. Exit code 0 if it is done, 4 if not, 1 if the daemon could not be asked. For root, in the daemon's
-    container or on its node.
+    it is not. Exit code 0 if nothing ails it any more, 4 if something does or there is no such GPU, 1 if the daemon
+    could not be asked. For root, in the daemon's container or on its node.
     """
     return give_order(CLEAR_PATH, {DEVICE: str(device)}, run_dir=run_dir, absent=_ABSENT)

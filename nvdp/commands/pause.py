@@ -30,7 +30,7 @@ def pause(*, note: str, run_dir: str | None) -> int:
     """Let go of the driver until nvdp resume: all devices Unhealthy, every /dev/nvidia* file closed.
 
     Pods that run are left alone. The pause outlives restarts of nvdp, but not a reboot of the node. Exit code 0 once
-    the driver is free of nvdp, 4 if it is not, 1 if the daemon could not be asked. For root, in the daemon's container
-    or on its node.
+    the driver is free of nvdp, 4 if it is not or may not stay so, 1 if the daemon could not be asked. For root, in the
+    daemon's container or on its node.
     """
     return give_order(PAUSE_PATH, {NOTE: note}, run_dir=run_dir, absent=_ABSENT)
