@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from nvdp.simulate.kubelet import Kubelet
+from tests.daemon.compiled import CompiledMachine
 from tests.daemon.node import GPU, KUBELETS, ConfigMap, Machine, build_config, healthy
 from tests.daemon.process import LIMIT_S, Daemon, check_line
 
@@ -60,7 +61,18 @@ def kubelet(unstarted_kubelet: Kubelet) -> Kubelet:
 
 
 @pytest.fixture
-def machine(root: Path, settings: dict[str, Any]) -> Machine:
+def library() -> str:
+    """What the daemon asks: a ``simulated`` driver, or a ``compiled`` libnvidia-ml (see ``both_libraries``).
+
+    The scenarios of faults, health and driver can all be had on the second: NVDP_LIBRARY=compiled.
+    """
+    return os.environ.get("NVDP_LIBRARY", "simulated")
+
+
+@pytest.fixture
+def machine(root: Path, settings: dict[str, Any], library: str) -> Machine | CompiledMachine:
+    if library == "compiled":
+        return CompiledMachine(root / "driver")
     return Machine(root / "node.yaml", **settings.get("machine", {}))
 
 
@@ -94,7 +106,7 @@ class Start:
         daemon = Daemon(
             *("--config-file", config_file or self._config_map.file),
             *("--kubelet-root", self._kubelet.directory.parent),
-            *("--simulated-node", self._machine.path),
+            *self._machine.flags,
             *("--state-dir", self._root / "state", "--run-dir", self._root / "run"),
             *("--log-format", "json"),
             *flags,

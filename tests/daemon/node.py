@@ -23,6 +23,8 @@ _SLOTS = 14  # of one PCI domain
 
 KUBELETS = ("1.36", "1.37")
 both_kubelets = pytest.mark.parametrize("version", KUBELETS)
+# The driver that the daemon asks; each on one of the kubelets, so that a requirement is still shown with both.
+both_libraries = pytest.mark.parametrize(("version", "library"), [("1.36", "simulated"), ("1.37", "compiled")])
 
 
 def on_node(**settings: dict[str, Any]) -> pytest.MarkDecorator:
@@ -102,6 +104,11 @@ class Machine:
         self._order = list(range(count))
         self._described: dict[str, Any] = {}
         self._write()
+
+    @property
+    def flags(self) -> tuple[str | Path, ...]:
+        """What a daemon is told, so that it looks at this machine."""
+        return "--simulated-node", self.path
 
     def change(self, **described: Any) -> float:
         """Set top-level keys of the node file (``lost``, ``removed``, ``faults``, ``driver``); when that was done."""

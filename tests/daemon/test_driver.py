@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon.node import GPU, build_config, connect, gpu_uuid, healthy, wait_healthy
+from tests.daemon.node import GPU, both_libraries, build_config, connect, gpu_uuid, healthy, wait_healthy
 from tests.daemon.process import LIMIT_S, wait_until
 
 ALL = [gpu_uuid(number) for number in range(4)]
@@ -52,6 +52,7 @@ def test_where_a_driver_is_not_asked_for_its_absence_is_ready(kubelet, machine, 
     wait_healthy(kubelet, ALL)
 
 
+@both_libraries
 def test_a_driver_that_goes_away_leaves_all_devices_listed_and_unhealthy(kubelet, daemon, machine):
     machine.change(driver={"state": "not-loaded"})
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import grpc
 import pytest
 
-from tests.daemon.node import GPU, build_config, connect, gpu_uuid, healthy, replicas, wait_healthy
+from tests.daemon.node import GPU, both_libraries, build_config, connect, gpu_uuid, healthy, replicas, wait_healthy
 from tests.daemon.process import LIMIT_S
 
 
@@ -13,6 +13,7 @@ from tests.daemon.process import LIMIT_S
 @pytest.mark.requirement(13)
 @pytest.mark.requirement(14)
 @pytest.mark.invariant(5)
+@both_libraries
 @pytest.mark.parametrize(
     "fault",
     [
@@ -41,6 +42,7 @@ def test_a_gpu_that_cannot_be_read_is_unhealthy_and_recovers(kubelet, daemon, ma
 
 
 @pytest.mark.requirement(14)
+@both_libraries
 def test_a_gpu_that_is_not_counted_any_more_stays_listed(kubelet, daemon, machine):
     machine.change(removed=["3"])
 
@@ -56,6 +58,7 @@ def test_a_gpu_that_is_not_counted_any_more_stays_listed(kubelet, daemon, machin
 @pytest.mark.requirement(27)
 @pytest.mark.requirement(52)
 @pytest.mark.invariant(2)
+@both_libraries
 def test_allocate_refuses_what_the_last_list_does_not_call_healthy(kubelet, daemon, machine):
     machine.change(lost=["1"])
     daemon.look()
@@ -75,6 +78,7 @@ def test_allocate_refuses_what_the_last_list_does_not_call_healthy(kubelet, daem
 
 
 @pytest.mark.invariant(5)
+@both_libraries
 def test_all_gpus_lost_leave_the_daemon_up_and_the_capacity_as_it_was(kubelet, daemon, machine):
     machine.change(lost=["0", "1", "2", "3"])
     kubelet.wait_until(lambda: not healthy(kubelet), LIMIT_S)

@@ -36,6 +36,20 @@ class FakeDriver:
     def install(self, *, basic: bool = False) -> None:
         shutil.copy(self._basic if basic else self._built, self.library)
 
+    def install_version(self, version: str) -> None:
+        """The library's name is a link to the file of this version, as a driver's installer leaves it."""
+        file = compile_fake(self.directory, version=version)
+        fresh = self.directory / "link.new"
+        fresh.symlink_to(file.name)
+        fresh.rename(self.library)
+
+    @property
+    def trace(self) -> list[tuple[str, float]]:
+        """The calls that failed, hung or crashed under a ``trace`` line, with the monotonic second of each."""
+        file = self.directory / "fake.trace"
+        lines = file.read_text().splitlines() if file.exists() else []
+        return [(call, float(at)) for call, at in map(str.split, lines)]
+
     def configure(self, *lines: str) -> None:
         """``at`` is when the library could see it."""
         fresh = self.directory / "fake.new"
@@ -44,12 +58,12 @@ class FakeDriver:
         fresh.rename(self.directory / "fake.conf")
 
 
-def compile_fake(directory: Path, *, basic: bool) -> Path:
+def compile_fake(directory: Path, *, basic: bool = False, version: str | None = None) -> Path:
     compiler = shutil.which("gcc") or shutil.which("cc")
     if compiler is None:
         pytest.skip("no C compiler")
-    target = directory / f"libnvidia-ml{'-basic' if basic else ''}.so"
-    options = ["-DBASIC"] if basic else []
+    target = directory / (f"libnvidia-ml.so.{version}" if version else f"libnvidia-ml{'-basic' if basic else ''}.so")
+    options = [*(["-DBASIC"] if basic else []), *([f'-DVERSION="{version}"'] if version else [])]
     subprocess.run([compiler, "-shared", "-fPIC", "-w", *options, "-o", target, SOURCE, "-ldl"], check=True)
     return target
 

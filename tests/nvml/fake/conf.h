@@ -10,6 +10,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#ifndef VERSION
+#define VERSION "570.1.1"
+#endif
 #define MAX_CARDS 64
 #define MAX_RULES 64
 #define MAX_EVENTS 2048
@@ -17,6 +20,7 @@
 #define INVALID_ARGUMENT 2
 #define NOT_SUPPORTED 3
 #define TIMEOUT 10
+#define MISMATCH 18
 #define SINGLE_BIT 1
 #define DOUBLE_BIT 2
 #define XID 8
@@ -34,8 +38,8 @@ struct card { int id; };
 struct rule { char kind[8]; char call[64]; int code; int card; };
 struct event { int card; unsigned type, data, gpu_instance, compute_instance; };
 struct conf {
-    int listed[MAX_CARDS], count, rule_count, event_count, talk, sticky;
-    char driver[64], products[MAX_CARDS][64];
+    int listed[MAX_CARDS], count, rule_count, event_count, talk, sticky, trace;
+    char driver[64], kernel[64], products[MAX_CARDS][64], uuids[MAX_CARDS][64];
     int vitals[MAX_CARDS][VITALS];
     unsigned types[MAX_CARDS];
     struct rule rules[MAX_RULES];
@@ -56,6 +60,21 @@ static void find_directory(char *path)
     *strrchr(path, '/') = 0;
 }
 
+static FILE *open_beside(const char *name, const char *mode)
+{
+    char path[PATH_MAX + 64];
+    find_directory(path);
+    strcat(strcat(path, "/"), name);
+    return fopen(path, mode);
+}
+
+static double read_clock_s(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec + now.tv_nsec / 1e9;
+}
+
 static int read_line(struct conf *conf, const char *line)
 {
     struct rule *rule = &conf->rules[conf->rule_count];
@@ -64,8 +83,12 @@ static int read_line(struct conf *conf, const char *line)
     int card, value;
     if (sscanf(line, "driver %63s", conf->driver) == 1)
         return 1;
+    if (sscanf(line, "kernel %63s", conf->kernel) == 1)
+        return 1;
     if (sscanf(line, "name %d %63[^\n]", &card, word) == 2)
         return !!strcpy(conf->products[card], word);
+    if (sscanf(line, "uuid %d %63s", &card, word) == 2)
+        return !!strcpy(conf->uuids[card], word);
     if (sscanf(line, "types %d %d", &card, &value) == 2)
         return conf->types[card] = value, 1;
     if (sscanf(line, "vital %d %63s %d", &card, word, &value) == 3) {
@@ -84,6 +107,8 @@ static int read_line(struct conf *conf, const char *line)
         return conf->sticky = 1;
     if (!strncmp(line, "talk", 4))
         return conf->talk = 1;
+    if (!strncmp(line, "trace", 5))
+        return conf->trace = 1;
     rule->card = -1;
     if (sscanf(line, "fail %63s %d %d", rule->call, &rule->code, &rule->card) >= 2)
         return strcpy(rule->kind, "fail"), conf->rule_count++, 1;
@@ -95,15 +120,14 @@ static int read_line(struct conf *conf, const char *line)
 /* Afterwards the calling thread's ``seen`` is the machine as it is now, and stays so until its next call. */
 static void look(void)
 {
-    char path[PATH_MAX + 16], line[256];
+    char line[256];
     static __thread struct conf *own;
     seen = frozen;
     if (frozen)
         return;
     seen = own = own ? own : calloc(1, sizeof *own);
-    find_directory(path);
     struct stat now;
-    FILE *file = fopen(strcat(path, "/fake.conf"), "r");
+    FILE *file = open_beside("fake.conf", "r");
     if (!file)
         return;
     fstat(fileno(file), &now);
@@ -112,10 +136,12 @@ static void look(void)
         return;
     }
     seen->of = now;
-    seen->count = seen->rule_count = seen->event_count = seen->talk = seen->sticky = 0;
-    strcpy(seen->driver, "570.1.1");
+    seen->count = seen->rule_count = seen->event_count = seen->talk = seen->sticky = seen->trace = 0;
+    strcpy(seen->driver, VERSION);
+    *seen->kernel = 0;
     for (int card = 0; card < MAX_CARDS; card++) {
         strcpy(seen->products[card], "NVIDIA Fake");
+        snprintf(seen->uuids[card], sizeof seen->uuids[card], "GPU-%08x-0000-0000-0000-000000000000", card);
         seen->types[card] = XID | DOUBLE_BIT | SINGLE_BIT;
         for (int n = 0; n < VITALS; n++)
             seen->vitals[card][n] = -1;
@@ -133,6 +159,12 @@ static void look(void)
         frozen = seen;
 }
 
+static int is_named(const struct rule *rule, const char *call)
+{
+    size_t length = strlen(rule->call);
+    return length && rule->call[length - 1] == '*' ? !strncmp(rule->call, call, length - 1) : !strcmp(rule->call, call);
+}
+
 static int holds(const struct rule *rule)
 {
     look();
@@ -142,7 +174,16 @@ static int holds(const struct rule *rule)
     return 0;
 }
 
-static int strike(const struct rule *found)
+static void note(const char *call)
+{
+    FILE *file = seen->trace ? open_beside("fake.trace", "a") : NULL;
+    if (!file)
+        return;
+    fprintf(file, "%s %.6f\n", call, read_clock_s());
+    fclose(file);
+}
+
+static int strike(const struct rule *found, const char *call)
 {
     struct rule copy = *found, *rule = &copy;
     if (!strcmp(rule->kind, "await")) {
@@ -150,6 +191,7 @@ static int strike(const struct rule *found)
             usleep(1000);
         return 0;
     }
+    note(call);
     if (!strcmp(rule->kind, "hang"))
         for (;;)
             pause();
@@ -167,8 +209,8 @@ static int enter(const char *call, int card)
         for (int line = 0; line < 2000; line++)
             fprintf(stderr, "%s: %d lines of chatter that nobody has asked for\n", call, line);
     for (int n = 0; n < seen->rule_count; n++)
-        if (!strcmp(seen->rules[n].call, call) && (seen->rules[n].card < 0 || seen->rules[n].card == card))
-            return strike(&seen->rules[n]);
+        if (is_named(&seen->rules[n], call) && (seen->rules[n].card < 0 || seen->rules[n].card == card))
+            return strike(&seen->rules[n], call);
     return check_started(call);
 }
 

@@ -1,19 +1,24 @@
 /* A small libnvidia-ml for tests of the real loading path. It reads fake.conf beside itself before every call:
  *
  *   cards 0 1 2        the cards it counts, in the order of their index; the UUID of card 2 is GPU-00000002-...
- *   driver 570.1.1     what it says of the driver
+ *   driver 570.1.1     what it says of the driver; by default the version that it was compiled with (-DVERSION)
+ *   kernel 570.1.1     the version of the kernel module, which nvmlInit refuses if it is not that of the library
  *   name CARD PRODUCT  the product of one card
+ *   uuid CARD UUID
  *   hang CALL [CARD]   the call never returns
  *   abort CALL [CARD]  the call crashes the process
  *   await CALL [CARD]  the call does not return before the line is gone
- *   fail CALL CODE [CARD]
+ *   fail CALL CODE [CARD]      a CALL that ends in * means all that begin so
  *   event CARD XID [GPU-INSTANCE COMPUTE-INSTANCE]   card -1 is one that nobody knows
  *   ecc CARD single|double   both happen when the line is first there: add lines at the end
  *   vital CARD NAME VALUE    a reading of one card, see vital_names; what is not given is not supported
  *   types CARD MASK    the event types that the card has; by default all three that matter
  *   sticky             what was read at nvmlInit holds until the process ends, as for a driver's session
  *   talk               writes to standard error in every call
+ *   trace              writes each call that fails, hangs or crashes into fake.trace, with the monotonic second
  *
+ * As a driver holds its device nodes, so nvmlInit opens the files nvidiactl and nvidia0, nvidia1... beside the library,
+ * those that there are, until the process ends.
  * A rule for nvmlEventSetWait that names a card strikes the sets in which that card is registered. Any number of threads
  * may call at once: each looks at the file for itself.
  * Compiled with -DBASIC it has only old entry points, of the calls that nobody can do without.
@@ -21,10 +26,23 @@
 #define _GNU_SOURCE
 #include "conf.h"
 
+static void open_nodes(void)
+{
+    char name[32] = "nvidiactl";
+    open_beside(name, "r");
+    for (int n = 0; n < seen->count; n++) {
+        snprintf(name, sizeof name, "nvidia%d", seen->listed[n]);
+        open_beside(name, "r");
+    }
+}
+
 int nvmlInit_v2(void)
 {
     int code = enter("nvmlInit", -1);
-    started += !code;
+    if (!code && *seen->kernel && strcmp(seen->kernel, VERSION))
+        code = MISMATCH;
+    if (!code && !started++)
+        open_nodes();
     return code;
 }
 
@@ -50,7 +68,7 @@ int nvmlDeviceGetUUID(struct card *card, char *answer, unsigned length)
 {
     int code = enter_card("nvmlDeviceGetUUID", card);
     if (!code)
-        snprintf(answer, length, "GPU-%08x-0000-0000-0000-000000000000", card->id);
+        snprintf(answer, length, "%s", seen->uuids[card->id]);
     return code;
 }
 

@@ -161,30 +161,23 @@ static int enter_wait(const struct set *set)
     look();
     for (int n = 0; n < seen->rule_count; n++) {
         const struct rule *rule = &seen->rules[n];
-        if (!strcmp(rule->call, "nvmlEventSetWait") && (rule->card < 0 || set->types[rule->card]))
-            return strike(rule);
+        if (is_named(rule, "nvmlEventSetWait") && (rule->card < 0 || set->types[rule->card]))
+            return strike(rule, "nvmlEventSetWait");
     }
     return check_started("nvmlEventSetWait");
-}
-
-static long long read_clock_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * 1000ll + now.tv_nsec / 1000000;
 }
 
 int nvmlEventSetWait_v2(struct set *set, struct data *answer, unsigned timeout_ms)
 {
     char edits[4096];
-    long long until = read_clock_ms() + timeout_ms, left;
+    double until = read_clock_s() + timeout_ms / 1e3, left;
     struct pollfd watched = {.fd = set->edits, .events = POLLIN};
     int code;
     while (!(code = enter_wait(set)) && !fetch(set, answer)) {
-        left = until - read_clock_ms();
+        left = until - read_clock_s();
         if (left <= 0)
             return TIMEOUT;
-        poll(&watched, 1, left);
+        poll(&watched, 1, left * 1000 + 1);
         while (read(set->edits, edits, sizeof edits) > 0)
             ;
     }
