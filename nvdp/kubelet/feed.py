@@ -74,7 +74,7 @@ class Feed:
         self._lock = threading.Lock()
         self._watchers: set[Watcher] = set()
         self._in_flight: Counter[str] = Counter()
-        self._answered: dict[str, float] = {}  # in the order of the times
+        self._answered: dict[str, tuple[float, str]] = {}  # when, and under which index; in the order of the times
         self.current = Snapshot(1, first, {})
         self.closed = False
 
@@ -145,34 +145,35 @@ class Feed:
             answered = True
         finally:
             with self._lock:
-                self._end(ids, answered=answered)
+                self._end(ids, snapshot.listed if answered else None)
 
     def allocations(self) -> Mapping[str, AllocateTrace]:
         """By device ID: Allocate calls being answered, and the last answer of the last minute."""
         with self._lock:
             self._forget()
             return {
-                device_id: AllocateTrace(self._in_flight[device_id], self._answered.get(device_id))
+                device_id: AllocateTrace(self._in_flight[device_id], *self._answered.get(device_id, (None, "")))
                 for device_id in self._answered.keys() | self._in_flight.keys()
             }
 
-    def _end(self, ids: set[str], *, answered: bool) -> None:
+    def _end(self, ids: set[str], answered: ResourceList | None) -> None:
+        """Take the calls out of flight; ``answered`` is the list that they were answered from, if they were."""
         for device_id in ids:
             self._in_flight[device_id] -= 1
             if not self._in_flight[device_id]:
                 del self._in_flight[device_id]
-        if answered:
+        if answered is not None:
             now = self._clock()
             for device_id in ids:
                 self._answered.pop(device_id, None)
-                self._answered[device_id] = now
+                self._answered[device_id] = now, answered.find_index(device_id)
         self._forget()
 
     def _forget(self) -> None:
         limit = self._clock() - TRACE_KEPT_S
         while self._answered:
             oldest = next(iter(self._answered))
-            if self._answered[oldest] > limit:
+            if self._answered[oldest][0] > limit:
                 return
             del self._answered[oldest]
 

@@ -76,11 +76,12 @@ class GpuFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AllocationFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything besides the list that Allocate and GetPreferredAllocation answer from.
+    """Everything besides the list that Allocate, GetPreferredAllocation and PreStartContainer answer from.
 
     ``control_nodes`` are those that exist on this node, before the GPUs' own; both are handed out only with
-    ``pass_device_specs``. ``replicas`` are the different numbers of them that GPUs have, rising. The two at the end are
-    keys of the file that restrict a request, to one replica and to one of each GPU; empty where it does not.
+    ``pass_device_specs``. ``replicas`` are the different numbers of them that GPUs have, rising. The two keys
+    are those of the file that restrict a request, to one replica and to one of each GPU; empty where it does not. The
+    times at the end are for the check before a container starts, and for each call of NVML that it takes.
     """
 
     gpus: tuple[GpuFacts, ...] = ()
@@ -94,6 +95,8 @@ class AllocationFacts(msgspec.Struct, frozen=True, kw_only=True):
     shared_policy: SharedPolicy = SharedPolicy.DISTRIBUTED
     single_replica_key: str = ""
     distinct_gpus_key: str = ""
+    pre_start_timeout_s: float = 20.0
+    call_timeout_s: float = 5.0
 
 
 class ResourceList(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -126,9 +129,20 @@ class ResourceList(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         # IDs of one GPU differ only in the number at their end: shorter is smaller, and nothing need be parsed.
         return {uuid: tuple(sorted(ids, key=lambda text: (len(text), text))) for uuid, ids in healthy.items()}
 
+    def find_index(self, device_id: str) -> str:
+        """The NVML index under which Allocate hands out the ID's GPU; empty where by UUID, or if it is not listed."""
+        if self.facts.device_id_strategy is DeviceIDStrategy.UUID or device_id not in self.by_id:
+            return ""
+        gpu_uuid = self.by_id[device_id].gpu_uuid
+        return next((gpu.index for gpu in self.facts.gpus if gpu.uuid == gpu_uuid), "")
+
 
 class AllocateTrace(msgspec.Struct, frozen=True):
-    """Allocate calls that name one ID: how many are being answered, and when the last was (monotonic seconds)."""
+    """Allocate calls that name one ID: how many are being answered, and when the last was (monotonic seconds).
+
+    ``index`` is the NVML index under which that one handed the ID's GPU out; empty where by UUID.
+    """
 
     in_flight: int = 0
     answered_at: float | None = None
+    index: str = ""

@@ -21,10 +21,11 @@ from nvdp.planning.allotment import Allotment, allot
 from nvdp.planning.assignment import Assignment, Form, Withheld, order_gpus
 from nvdp.planning.facts import build_facts
 from nvdp.planning.fitting import fit, withhold_excess
+from nvdp.planning.indices import Indices, Renumbered, judge_indices
 from nvdp.planning.ledger import Given, find_known, find_leaving, number_of_id, order_of_id, our_holdings, uuid_of_id
 from nvdp.planning.locality import find_numa_aware
 from nvdp.planning.numbering import choose_numbers
-from nvdp.planning.withdrawal import Verdict, Waiting, is_unseen, may_change, may_leave
+from nvdp.planning.withdrawal import Verdict, Waiting, is_unseen, may_give_up, may_leave
 
 _EMPTY_TAKEN_S = 1.0  # how often to look whether an empty list was taken, should no report say so
 
@@ -33,7 +34,7 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that a plan depends on. ``now`` is monotonic seconds.
 
     ``names`` are the resources that we advertise or once did; ``pins`` are the UUIDs behind references and counts;
-    ``control_nodes`` are the driver's device nodes that exist on this node.
+    ``control_nodes`` are the driver's device nodes that exist on this node; ``indices`` are those of the plan before.
     """
 
     config: Config
@@ -45,6 +46,7 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     pins: Mapping[str, str]
     control_nodes: tuple[str, ...]
     now: float
+    indices: Indices = {}
 
 
 class ModeChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,6 +65,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     may change the plan. ``ask_since`` means that an answer about holders requested then or later may change it,
     ``waiting`` that something waits for holders at all. ``planned`` counts devices without those only leaving.
     ``cordoned`` is by GPU the place in the file. ``holders`` are who holds what is ours, by resource and ID.
+    ``indices`` are those by which pods know their GPUs, ``renumbered`` the GPUs that take no new pods for it.
     """
 
     lists: Mapping[str, ResourceList]
@@ -72,6 +75,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     cordoned: Mapping[str, str] = {}
     holders: Mapping[str, Mapping[str, Holding]] = {}
     changes: tuple[ModeChange, ...] = ()
+    indices: Indices = {}
+    renumbered: Mapping[str, Renumbered] = {}
     check_at: float | None = None
     ask_since: float | None = None
     waiting: bool = False
@@ -128,6 +133,14 @@ class _Drafting:
             remove_after_s=inputs.config.devices.remove_after.seconds,
             now=inputs.now,
         )
+        self._numbering = judge_indices(
+            inputs.indices,
+            strategy=inputs.config.flags.plugin.device_id_strategy,
+            gpus=gpus,
+            ailments=inputs.ailments,
+            given=inputs.given,
+            waiting=self._waiting,
+        )
         self._known = find_known(inputs.given, holders)
         self._leaving = {resource: find_leaving(given) for resource, given in inputs.given.items()}
         self._lists: dict[str, dict[str, ListedDevice]] = {}
@@ -138,6 +151,8 @@ class _Drafting:
         self._waits = False
 
     def finish(self) -> Plan:
+        for verdict in self._numbering.waits:
+            self._note(verdict)
         for gpu in self._gpus:
             assignment = self._assignments.get(gpu.uuid)
             if assignment is not None:
@@ -164,6 +179,8 @@ class _Drafting:
             cordoned={uuid: path for uuid, path in self._cordoned.items() if uuid in self._assignments},
             holders=self._holders,
             changes=tuple(self._changes),
+            indices=self._numbering.indices,
+            renumbered=self._numbering.renumbered,
             check_at=self._check_at,
             ask_since=self._ask_since,
             waiting=self._waits,
@@ -194,7 +211,9 @@ class _Drafting:
             foreign = []  # as NVIDIA's plugin does it, by choice: pods may share what one of them was given alone
         cause, text = None, ""
         for old in foreign:
-            verdict = self._may_change(old, known[old])
+            verdict = may_give_up(
+                self._inputs.given.get(old.resource), known[old], self._waiting, resource=old.resource
+            )
             if verdict.allowed:
                 continue
             self._note(verdict)
@@ -202,19 +221,12 @@ class _Drafting:
             if cause is None:
                 who = f"held by {verdict.holder}" if verdict.holder else "being freed"
                 cause, text = Cause.HELD, f"{who} as {old}"
+        if gpu.uuid in self._numbering.renumbered:
+            cause, text = Cause.HELD, self._numbering.renumbered[gpu.uuid].text
         if gpu.uuid in self._cordoned:
             return Cause.CORDONED, self._cordoned[gpu.uuid]
         ailment = self._inputs.ailments.get(gpu.uuid)
         return (ailment.cause, ailment.text) if ailment is not None else (cause, text)
-
-    def _may_change(self, old: Form, ids: Sequence[str]) -> Verdict:
-        given = self._inputs.given.get(old.resource)
-        listed = given.listed.by_id if given is not None else {}
-        for device_id in ids:  # what is held without being listed is free when its holder ends
-            if device_id not in listed and (holder := self._waiting.find_holder(old.resource, device_id)):
-                return Verdict(allowed=False, holder=holder)
-        mine = [device_id for device_id in ids if device_id in listed]
-        return may_change(given, mine, self._waiting) if given is not None else Verdict(allowed=True)
 
     def _numbers(self, ids: Sequence[str], assignment: Assignment, form: Form) -> tuple[int, ...]:
         """The replica numbers to offer. An Allocate that no answer about holders can show yet counts as a holder."""

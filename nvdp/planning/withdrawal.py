@@ -93,6 +93,20 @@ def may_change(given: Given, device_ids: Iterable[str], waiting: Waiting) -> Ver
     return _ALLOWED
 
 
+def may_give_up(given: Given | None, device_ids: Iterable[str], waiting: Waiting, *, resource: str) -> Verdict:
+    """Whether a GPU is free of these IDs of its old form, listed or not: ``may_change`` for all that may be held.
+
+    What is held without being listed is free when its holder ends.
+    """
+    listed = given.listed.by_id if given is not None else {}
+    ids = list(device_ids)
+    for device_id in ids:
+        if device_id not in listed and (holder := waiting.find_holder(resource, device_id)):
+            return Verdict(allowed=False, holder=holder)
+    mine = [device_id for device_id in ids if device_id in listed]
+    return may_change(given, mine, waiting) if given is not None else _ALLOWED
+
+
 def is_unseen(given: Given, device_id: str, waiting: Waiting) -> bool:
     """Whether an Allocate of the ID is in flight, or was answered too late for the newest answer to show its holder."""
     trace = given.allocations.get(device_id)
