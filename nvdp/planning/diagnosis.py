@@ -19,7 +19,9 @@ from nvdp.planning import remedies
 
 _MAX_NAMED: Final = 5  # GPUs or pods in one sentence
 _PLACE: Final = re.compile(r"(?P<file>.+?):(?P<line>\d+):\d+: ")
-_TOLD_ELSEWHERE: Final = frozenset({Cause.DRIVER_LOST, Cause.CORDONED, Cause.HELD, Cause.WITHDRAWING})
+_TOLD_ELSEWHERE: Final = frozenset(
+    {Cause.DRIVER_LOST, Cause.DRIVER_PAUSED, Cause.CORDONED, Cause.HELD, Cause.WITHDRAWING}
+)
 _DRIVER: Final = {
     DriverState.MISSING: Reason.DRIVER_MISSING,
     DriverState.MISMATCH: Reason.DRIVER_MISMATCH,
@@ -76,6 +78,20 @@ def _find_driver(status: Status) -> Iterator[Finding]:
     )
 
 
+def _find_pause(status: Status) -> Iterator[Finding]:
+    pause = status.pause
+    if pause is None:
+        return
+    since = f" since {describe_moment(pause.since)}" if pause.since else ""
+    remedy = next((text for origin, text in remedies.PAUSE if pause.by.startswith(origin)), remedies.PAUSE_ELSE)
+    yield Finding(
+        reason=Reason.DRIVER_PAUSED.word,
+        gravity=_judge(status),
+        cause=f"{pause}{since}: all devices Unhealthy, no new pods; the driver is let go of",
+        remedy=remedy.format(file=status.config.source),
+    )
+
+
 def _find_config(status: Status) -> Iterator[Finding]:
     config = status.config
     in_force = f"{config.hash} stays in force" if config.hash else "nothing is in force"
@@ -127,18 +143,18 @@ def _find_troubles(status: Status) -> Iterator[Finding]:
 
 def _find_ailing(status: Status) -> Iterator[Finding]:
     users = _find_users(status)
-    groups: dict[tuple[Cause, str], list[DeviceStatus]] = {}
+    groups: dict[tuple[Cause, str, str, int | None], list[DeviceStatus]] = {}
     for device in status.devices:
         if device.cause is not None and device.cause not in _TOLD_ELSEWHERE and device.withheld != EXCLUDED:
-            groups.setdefault((device.cause, device.text), []).append(device)
-    for (cause, text), devices in groups.items():
+            groups.setdefault((device.cause, device.text, device.action, device.xid), []).append(device)
+    for (cause, text, action, xid), devices in groups.items():
         pods = sorted({pod for device in devices for pod in users.get(device.uuid, ())})
         used = f"; used by {join_some(pods)}" if pods else ""
         yield Finding(
             reason=Reason.DEVICE_UNHEALTHY.word,
             gravity=Gravity.DEGRADED,
             cause=f"{_name(devices)}: {cause.value}: {text}; no new pods there{used}",
-            remedy=remedies.DEVICE.get(cause, remedies.DEVICE_ELSE).format(index=devices[0].index),
+            remedy=remedies.find_device_remedy(cause, action=action, xid=xid).format(index=_list_indices(devices)),
         )
 
 
@@ -149,7 +165,7 @@ def _find_unreadable(status: Status) -> Iterator[Finding]:
             reason=Reason.DEVICE_UNHEALTHY.word,
             gravity=Gravity.DEGRADED,
             cause=f"GPU {gpu.index}{place} has no UUID, and cannot be on offer without: {gpu.fault.text}",
-            remedy=remedies.DEVICE_ELSE.format(index=gpu.index),
+            remedy=remedies.DEVICE[Cause.CALL_FAILED].format(index=gpu.index),
         )
 
 
@@ -172,7 +188,7 @@ def _find_waits(status: Status) -> Iterator[Finding]:
     by_uuid = {device.uuid: device for device in status.devices}
     groups: dict[tuple[str, str], list[Wait]] = {}
     for wait in status.waits:
-        if wait.holders:  # the rest is a matter of seconds
+        if wait.holders and not wait.text:  # the rest is a matter of seconds
             groups.setdefault((wait.before, wait.after), []).append(wait)
     for (before, after), waits in groups.items():
         pods = list(dict.fromkeys(pod for wait in waits for pod in wait.holders))
@@ -184,8 +200,22 @@ def _find_waits(status: Status) -> Iterator[Finding]:
             reason=Reason.MODE_CHANGE_WAITING.word if after else Cause.WITHDRAWING.value,
             gravity=Gravity.NOTE,
             cause=f"{_name(devices) or waits[0].gpu_uuid}: {what} {verb} for {join_some(pods)} since {since}",
-            remedy=f"it comes by itself once they have ended{_hasten(pods)}",
+            remedy=f"{remedies.DEVICE[Cause.HELD if after else Cause.WITHDRAWING]}{_hasten(pods)}",
         )
+
+
+def _find_renumbered(status: Status) -> Iterator[Finding]:
+    by_uuid = {device.uuid: device for device in status.devices}
+    for wait in status.waits:
+        if wait.text:
+            devices = [by_uuid[wait.gpu_uuid]] if wait.gpu_uuid in by_uuid else []
+            since = describe_moment(wait.since)
+            yield Finding(
+                reason=Reason.DEVICE_UNHEALTHY.word,
+                gravity=Gravity.DEGRADED,
+                cause=f"{_name(devices) or wait.gpu_uuid}: {Cause.HELD.value}: {wait.text}; no new pods since {since}",
+                remedy=f"{remedies.RENUMBERED}{_hasten(wait.holders) if wait.holders else ''}",
+            )
 
 
 def _find_unmatched(status: Status) -> Iterator[Finding]:
@@ -208,18 +238,20 @@ def _find_cordoned(status: Status) -> Iterator[Finding]:
             reason=Reason.DEVICE_CORDONED.word,
             gravity=Gravity.NOTE,
             cause=f"{_name(devices)}: no new pods there, as {path} says",
-            remedy=f"take it out of {path} in {status.config.source} to have it back",
+            remedy=remedies.DEVICE[Cause.CORDONED].format(path=path, file=status.config.source),
         )
 
 
 _RULES: Final[tuple[Callable[[Status], Iterator[Finding]], ...]] = (
     _find_driver,
+    _find_pause,
     _find_config,
     _find_registration,
     _find_troubles,
     _find_ailing,
     _find_unreadable,
     _find_withheld,
+    _find_renumbered,
     _find_waits,
     _find_unmatched,
     _find_cordoned,
@@ -255,6 +287,11 @@ def _name(devices: Sequence[DeviceStatus]) -> str:
         return f"GPUs {join_some([str(device.index) for device in devices])}" if devices else ""
     (device,) = devices
     return f"GPU {device.index} ({', '.join(filter(None, [device.uuid, device.pci]))})"
+
+
+def _list_indices(devices: Sequence[DeviceStatus]) -> str:
+    """As nvidia-smi takes them: ``1,3``."""
+    return ",".join(str(device.index) for device in devices)
 
 
 def _hasten(pods: Sequence[str]) -> str:

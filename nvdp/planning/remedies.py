@@ -6,6 +6,8 @@ from typing import Final
 
 from nvdp.model.reasons import Cause, Reason
 from nvdp.model.status import DriverState
+from nvdp.planning.vitals import NO_ACTION, UNSUPPORTED
+from nvdp.planning.xids import CATALOGUE, Advice
 
 HANGS: Final = "the driver hangs: look for NVRM in dmesg on the node, and reboot the node if it stays"
 
@@ -28,19 +30,98 @@ DRIVER_ERRORS: Final = {
 }
 """By ``DriverStatus.error``, before the state is looked at."""
 
+PAUSE: Final = (
+    ("devices.paused", "set devices.paused: false in {file} once the work on the driver is done"),
+    (
+        "health.releaseForReset",
+        "reset the GPU now, or wait a minute; nvdp resume on the node ends it at once",
+    ),
+)
+"""By the beginning of ``Pause.by``: what ends it."""
+
+PAUSE_ELSE: Final = "nvdp resume on the node once the work on the driver is done"
+
+_RESET: Final = "once no pod uses it, on the node: nvdp pause && nvidia-smi --gpu-reset -i {index}; nvdp resume"
+_REBOOT: Final = "drain the node and reboot it"
+_AGAIN: Final = "; replace the card if that comes again"
+_QUERY: Final = "nvidia-smi -q -i {index} on the node shows what the driver asks for"
+_BY_ITSELF: Final = (
+    "it takes pods again after health.recovery.holdOff without a fault (never, if that is 0s); "
+    "nvdp health clear {index} on the node does it now"
+)
+_RESTART: Final = f"restart what caused it; {_BY_ITSELF}"
+
+ACTION: Final = {
+    NO_ACTION: _BY_ITSELF,
+    "GPUReset": _RESET,
+    "NodeReboot": _REBOOT,
+    "DrainP2P": "end the pods on the GPUs that are linked with it; the driver then asks for a reset, or for nothing",
+    "DrainAndReset": f"let its pods end, they are not in danger; {_RESET}",
+    "RecoverIMEXDomain": "restart nvidia-imex on all nodes of its IMEX domain, once no pod of theirs uses it",
+    "BusReset": f"{_REBOOT}, which resets the PCIe bus as well",
+    "SystemReboot": "drain the node, and switch the whole machine off and on",
+    "Unknown": _QUERY,
+}
+"""By the driver's word for what it asks for; without one, or with ``Unsupported``, the cause counts."""
+
+_PASSES: Final = frozenset({Cause.XID, Cause.ECC, Cause.RECOVERY_ACTION})  # where the driver asks for nothing
+_HEEDS_ACTION: Final = _PASSES | {Cause.FABRIC_DEGRADED, Cause.RETIRED_PAGES_PENDING}
+
+ADVICE: Final = {
+    Advice.RESTART_APPLICATION: _RESTART,
+    Advice.FOLLOW_OTHER_XID: _RESTART,
+    Advice.NOTHING: _BY_ITSELF,
+    Advice.WATCH: _BY_ITSELF,
+    Advice.READ_RECOVERY_ACTION: _QUERY,
+    Advice.RESET_GPU: _RESET,
+    Advice.REBOOT: f"{_REBOOT}{_AGAIN}",
+    Advice.REBOOT_GUEST: f"{_REBOOT}: the virtual machine is enough",
+    Advice.MEMORY_WORKFLOW: f"{_RESET}{_AGAIN}",
+    Advice.NVLINK_WORKFLOW: f"nvidia-smi nvlink -e -i {{index}} on the node shows which link; {_RESET}",
+    Advice.CHECK_CABLES: "drain the node, switch it off, and see to the card's power cables and to its seat",
+    Advice.UPDATE_SOFTWARE: "drain the node, and update the driver and the card's firmware",
+    Advice.CHECK_UNIFIED_MEMORY: f"dmesg | grep -i nvrm on the node has the fault of unified memory; {_RESET}",
+    Advice.CONTACT_SUPPORT: f"{_RESET}; ask the card's vendor if it comes again",
+    Advice.UNSTATED: f"{_RESET}; ask the card's vendor if it comes again",
+}
+"""By the catalogue's advice for an XID, where the driver does not say what it asks for."""
+
 DEVICE: Final = {
-    Cause.LOST: "drain the node and reboot it; if the card is lost again, replace it. Its return is seen by itself",
+    Cause.XID: f"look the XID up in NVIDIA's catalogue; {_RESET}",
+    Cause.ECC: f"{_RESET}{_AGAIN}",
+    Cause.ROW_REMAP_FAILURE: "drain the node and replace the card: its memory has no spare rows left",
+    Cause.RETIRED_PAGES_PENDING: _RESET,
+    Cause.RECOVERY_ACTION: _QUERY,
+    Cause.FABRIC_DEGRADED: (
+        "nvidia-smi nvlink -s -i {index} on the node; where it has NVSwitches, systemctl status nvidia-fabricmanager"
+    ),
+    Cause.LOST: f"{_REBOOT}; if the card is lost again, replace it. Its return is seen by itself",
+    Cause.CALL_FAILED: f"nvidia-smi -q -i {{index}} on the node; if that fails too: {_RESET}, or a reboot",
     Cause.CALL_TIMEOUT: f"{HANGS}; the other GPUs work on",
     Cause.VANISHED: (
         "lspci -d 10de: and dmesg on the node; a card that was taken out on purpose leaves the list after "
         "devices.removeAfter"
     ),
+    Cause.CORDONED: "take it out of {path} in {file} to have it back",
+    Cause.HELD: "it comes by itself once they have ended",
+    Cause.WITHDRAWING: "they leave by themselves once they have ended",
 }
-"""By the cause of an Unhealthy device."""
+"""By the cause of an Unhealthy device. What is the driver's as a whole is in ``DRIVER`` and ``PAUSE``."""
 
-DEVICE_ELSE: Final = (
-    "nvidia-smi -q -i {index} on the node; a reset (nvidia-smi -r -i {index}) once no pod uses it, or a reboot"
-)
+
+def find_device_remedy(cause: Cause, *, action: str, xid: int | None) -> str:
+    """What to do about an Unhealthy device, with ``{index}`` left open.
+
+    The driver's own word counts first, where the cause is one that it can end; then, of an XID, the catalogue's.
+    """
+    if action == NO_ACTION and cause in _PASSES:
+        return ACTION[NO_ACTION]
+    if cause in _HEEDS_ACTION and action not in {"", UNSUPPORTED, NO_ACTION}:
+        return ACTION.get(action, ACTION["Unknown"])
+    if cause is Cause.XID and xid is not None and xid in CATALOGUE:
+        return ADVICE[CATALOGUE[xid].advice]
+    return DEVICE[cause]
+
 
 WITHHELD: Final = {
     "NotBuilt": "this version cannot do that: take {path} out of {file}, and these GPUs are on offer again",
@@ -51,6 +132,12 @@ WITHHELD: Final = {
 """By ``Withheld.reason``."""
 
 WITHHELD_ELSE: Final = "correct {path} in {file}; the rest of the file works"
+
+RENUMBERED: Final = (
+    "a container of these pods that restarts gets the GPU that has the index now; deviceIDStrategy: uuid knows no such "
+    "trouble. All comes back by itself once they have ended"
+)
+"""Of a GPU that takes no new pods for its index."""
 
 REGISTRATION: Final = (
     (

@@ -20,6 +20,7 @@ PLACEHOLDERS = {"FILE": "config/time-slicing.yaml"}
 KINDS = {"ds": "DaemonSet", "daemonset": "DaemonSet", "configmap": "ConfigMap", "pod": "Pod", "namespace": "Namespace"}
 KUBECTL_VERBS = {
     "apply",
+    "cordon",
     "delete",
     "drain",
     "get",

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from nvdp.model.inventory import Fault, UnreadableGpu
 from nvdp.model.listing import Strategy
+from nvdp.model.pause import Pause
 from nvdp.model.reasons import Cause, Reason
 from nvdp.model.status import (
     ConfigStatus,
@@ -26,6 +27,8 @@ from nvdp.model.status import (
 )
 from nvdp.planning import remedies
 from nvdp.planning.diagnosis import Gravity, diagnose, join_some
+from nvdp.planning.vitals import ACTIONS, NO_ACTION, UNSUPPORTED
+from nvdp.planning.xids import Advice
 from tests.planning.values import GPU, SHARED, holding, uuid
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -77,6 +80,12 @@ def driver(state: DriverState, text: str = "x", error: str = "") -> DriverStatus
     return DriverStatus(state=state, text=text, error=error)
 
 
+def paused(by: str, **facts: object) -> Status:
+    pause = Pause(by=by, **({"since": 1795921927.0} | facts))
+    devices = tuple(device(number, Cause.DRIVER_PAUSED, str(pause)) for number in range(8))
+    return bad("DriverPaused", pause=pause, driver=driver(DriverState.PAUSED, str(pause)), devices=devices)
+
+
 REFUSED = "/config/mixed:14:5: sharing.timeSlicing.resources[0].replica: unknown key; did you mean replicas?"
 ONE = f"GPU 3 ({uuid(3)}, 0000:03:00.0)"
 WAITS = Wait(gpu_uuid=uuid(3), before=GPU, after=SHARED, devices=1, holders=("team-a/train-7",), since=1795921927.0)
@@ -102,6 +111,27 @@ CASES = {
     "the driver was lost where it need not be there": (
         well(driver=driver(DriverState.LOST), devices=(device(3, Cause.DRIVER_LOST),)),
         ("DriverLost", Gravity.DEGRADED, "x", "dmesg"),
+    ),
+    "a pause by an operator": (
+        paused("nvdp pause", note="driver 580 to 590"),
+        (
+            "DriverPaused",
+            Gravity.NOT_READY,
+            "paused by nvdp pause (driver 580 to 590) since 2026-11-29T03:12:07Z: all devices Unhealthy, no new pods",
+            "nvdp resume on the node once",
+        ),
+    ),
+    "a pause by the file": (
+        paused("devices.paused of /config/mixed"),
+        ("DriverPaused", Gravity.NOT_READY, "paused by devices.paused", "set devices.paused: false in /config/mixed"),
+    ),
+    "a pause for a reset": (
+        paused("health.releaseForReset", note="a GPU asks for a reset"),
+        ("DriverPaused", Gravity.NOT_READY, "(a GPU asks for a reset)", "reset the GPU now, or wait a minute"),
+    ),
+    "a pause by a file that is damaged": (
+        paused("/run/nvdp/paused.json", note="which is damaged: x", since=0.0),
+        ("DriverPaused", Gravity.NOT_READY, "(which is damaged: x): all devices Unhealthy", "nvdp resume"),
     ),
     "no driver on a node that needs none": (
         well(driver=driver(DriverState.MISSING)),
@@ -295,17 +325,84 @@ def test_what_happens_to_many_in_the_same_way_is_told_once():
 
 
 def test_every_state_of_the_driver_has_a_remedy_and_no_remedy_is_left_over():
-    assert set(remedies.DRIVER) == set(DriverState) - {DriverState.READY, DriverState.STARTING}
+    assert set(remedies.DRIVER) == set(DriverState) - {DriverState.READY, DriverState.STARTING, DriverState.PAUSED}
     assert set(remedies.TROUBLE) <= {reason.word for reason in Reason}
 
 
-@pytest.mark.parametrize(
-    "cause", sorted(set(Cause) - {Cause.DRIVER_LOST, Cause.CORDONED, Cause.HELD, Cause.WITHDRAWING}, key=str)
-)
+OF_THE_DRIVER = {Cause.DRIVER_LOST, Cause.DRIVER_PAUSED}
+OF_ITS_OWN = set(Cause) - OF_THE_DRIVER - {Cause.CORDONED, Cause.HELD, Cause.WITHDRAWING}
+
+
+@pytest.mark.parametrize("cause", sorted(OF_ITS_OWN, key=str))
 def test_every_cause_of_a_devices_own_is_told_with_a_remedy(cause):
     (finding,) = diagnose(well(devices=(device(3, cause, "text"),)))
     assert finding.cause == f"{ONE}: {cause.value}: text; no new pods there"
-    assert finding.remedy
+    assert finding.remedy == remedies.DEVICE[cause].format(index=3)
+    assert "{" not in finding.remedy
+
+
+def test_every_cause_and_every_action_has_its_row_and_no_row_is_left_over():
+    assert set(remedies.DEVICE) == set(Cause) - OF_THE_DRIVER
+    assert set(remedies.ADVICE) == set(Advice)
+    assert {*remedies.ACTION, UNSUPPORTED} == {*ACTIONS, NO_ACTION, UNSUPPORTED} == find_documented_actions()
+
+
+def find_documented_actions() -> set[str]:
+    """The words of docs/observability.md."""
+    text = (ROOT / "docs/observability.md").read_text()
+    (line,) = re.findall(r"^`None` .*$", text, re.MULTILINE)
+    return set(re.findall(r"`(\w+)`", line))
+
+
+RESET = "nvdp pause && nvidia-smi --gpu-reset -i 3; nvdp resume"
+BY_ITSELF = "nvdp health clear 3"
+
+# Cause, XID, the driver's word; then what the remedy must say.
+REMEDIES = [
+    (Cause.XID, 79, "", "drain the node and reboot it; replace the card"),
+    (Cause.XID, 79, "Unsupported", "drain the node and reboot it; replace the card"),
+    (Cause.XID, 79, "GPUReset", RESET),  # the driver's word is about this very case
+    (Cause.XID, 79, "None", BY_ITSELF),
+    (Cause.XID, 95, "Unsupported", RESET),
+    (Cause.XID, 95, "NodeReboot", "drain the node and reboot it"),
+    (Cause.XID, 13, "Unsupported", "restart what caused it; it takes pods again after health.recovery.holdOff"),
+    (Cause.XID, 74, "Unsupported", "nvidia-smi nvlink -e -i 3"),
+    (Cause.XID, 54, "Unsupported", "power cables"),
+    (Cause.XID, 9999, "Unsupported", "NVIDIA's catalogue"),
+    (Cause.XID, 9999, "Later", "nvidia-smi -q -i 3 on the node shows what the driver asks for"),
+    (Cause.ECC, None, "", f"{RESET}; replace the card"),
+    (Cause.ECC, None, "None", BY_ITSELF),
+    (Cause.RECOVERY_ACTION, None, "GPUReset", RESET),
+    (Cause.RECOVERY_ACTION, None, "NodeReboot", "drain the node and reboot it"),
+    (Cause.RECOVERY_ACTION, None, "DrainP2P", "end the pods on the GPUs that are linked with it"),
+    (Cause.RECOVERY_ACTION, None, "DrainAndReset", "let its pods end"),
+    (Cause.RECOVERY_ACTION, None, "RecoverIMEXDomain", "nvidia-imex"),
+    (Cause.RECOVERY_ACTION, None, "BusReset", "resets the PCIe bus"),
+    (Cause.RECOVERY_ACTION, None, "SystemReboot", "switch the whole machine off and on"),
+    (Cause.RECOVERY_ACTION, None, "Unknown", "nvidia-smi -q -i 3"),
+    (Cause.RECOVERY_ACTION, None, "None", BY_ITSELF),
+    (Cause.RETIRED_PAGES_PENDING, None, "Unsupported", RESET),
+    (Cause.RETIRED_PAGES_PENDING, None, "None", RESET),  # the pages are in use all the same
+    (Cause.RETIRED_PAGES_PENDING, None, "NodeReboot", "drain the node and reboot it"),
+    (Cause.FABRIC_DEGRADED, None, "None", "nvidia-smi nvlink -s -i 3"),
+    (Cause.FABRIC_DEGRADED, None, "RecoverIMEXDomain", "nvidia-imex"),
+    (Cause.ROW_REMAP_FAILURE, None, "GPUReset", "replace the card"),  # no reset ends that
+    (Cause.LOST, None, "", "drain the node and reboot it; if the card is lost again"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("cause", "xid", "action", "told"), REMEDIES)
+def test_the_remedy_is_the_drivers_word_then_the_catalogues_then_that_of_the_cause(cause, xid, action, told):
+    (finding,) = diagnose(well(devices=(device(3, cause, "text", xid=xid, action=action),)))
+    assert told in finding.remedy
+
+
+def test_gpus_that_need_the_same_are_told_together_and_others_apart():
+    same = [device(number, Cause.XID, "XID 95", xid=95, action="GPUReset") for number in (1, 3)]
+    other = device(2, Cause.XID, "XID 95", xid=95, action="NodeReboot")
+    findings = diagnose(well(devices=(same[0], other, same[1])))
+    assert [finding.cause.partition(":")[0] for finding in findings] == ["GPUs 1, 3", f"GPU 2 ({uuid(2)}, 0000"]
+    assert "--gpu-reset -i 1,3;" in findings[0].remedy
 
 
 def test_every_reason_for_withholding_has_a_remedy_of_its_own_or_the_common_one():
@@ -323,6 +420,7 @@ STATUSES = st.builds(
     reason=st.sampled_from(["", "Starting", "DriverLost", "NotRegistered", "ServiceRestarted"]),
     config=st.builds(ConfigStatus, pending_until=st.none() | WALL, refused=st.none() | st.text(max_size=20)),
     driver=st.from_type(DriverStatus),
+    pause=st.none() | st.builds(Pause, since=WALL),
     unmatched=st.lists(st.text(max_size=20), max_size=3).map(tuple),
     troubles=st.lists(st.builds(Trouble, since=st.none() | WALL), max_size=3).map(tuple),
     waits=st.lists(st.builds(Wait, since=WALL, holders=st.lists(st.text()).map(tuple)), max_size=3).map(tuple),
