@@ -18,7 +18,7 @@ from nvdp.config.schema import Config
 from nvdp.model.health import Ailment
 from nvdp.model.held import Held
 from nvdp.model.reasons import Reason
-from nvdp.model.status import Status
+from nvdp.model.status import DriverState, Status
 from nvdp.planning.announcing import Announcement, announce_emptied, announce_health, announce_plan, describe_changes
 from nvdp.planning.holders import count_held_elsewhere
 from nvdp.planning.plan import Inputs, Plan, build_plan
@@ -30,6 +30,7 @@ from nvdp.services.events import (
     GpusScanned,
     HeldRead,
     OfferedRead,
+    PauseOrdered,
     Ping,
     ResourceReport,
     ServiceCrashed,
@@ -68,7 +69,6 @@ class Supervisor:
         self._podresources_up = False
         self._asked_at = float("-inf")
         self._plan: Plan | None = None
-        self._configured: Config | None = None
         self._plan_error = ""
         self._restarts = Restarts(
             restart=lambda thread: collaborators.offers.restart(thread) or collaborators.restart(thread),
@@ -96,6 +96,7 @@ class Supervisor:
             self._restarts.start_due()
             if not self._stopping:
                 self._turn()
+                self._with.steering.consider(self._scan, held=self._is_held)
                 self._with.publish_status(self._build_status())
         self._with.offers.stop(timeout_s=_ACTORS_STOP_S)
         return 0
@@ -103,7 +104,8 @@ class Supervisor:
     def _drain(self) -> list[Event]:
         """All events there are; waits for the first one, at most until time alone may change something."""
         check_at = self._plan.check_at if self._plan is not None else None
-        due = [at for at in (check_at, self._restarts.next_at, self._with.adoption.next_at) if at is not None]
+        times = (check_at, self._restarts.next_at, self._with.adoption.next_at, self._with.steering.next_at)
+        due = [at for at in times if at is not None]
         events: list[Event] = []
         try:
             events.append(self._events.get(timeout=max(0.0, min(due) - self._clock()) if due else None))
@@ -131,6 +133,8 @@ class Supervisor:
                 self._stale = self._stale or self._waiting
             case AllocateAnswered():
                 self._stale = self._stale or self._waiting
+            case PauseOrdered():
+                self._with.steering.order(event.pause)
             case SignalReceived():
                 self._take_signal(event.number)
             case ServiceCrashed():
@@ -142,12 +146,19 @@ class Supervisor:
     def _waiting(self) -> bool:
         return self._plan is not None and self._plan.waiting
 
+    @property
+    def _is_held(self) -> bool:
+        """Whether pods hold anything of ours, as far as anybody knows."""
+        return self._held.source is None or self._plan is None or any(self._plan.holders.values())
+
     def _mark(self, cause: str, at: float) -> None:
         self._stale, self._cause = True, Cause(cause, at)
 
     def _take_scan(self, event: GpusScanned) -> None:
         before, self._scan = self._scan, event
         self._with.memory.remember_health(event.records)
+        if event.inventory is not None and event.driver.state is DriverState.READY:
+            self._with.memory.remember_inventory(event.inventory)
         if event.inventory is None:
             return
         excluded = self._with.adoption.find_excluded(event.inventory, event.ailments)
@@ -197,7 +208,7 @@ class Supervisor:
     def _turn(self) -> None:
         """Judge a new configuration, then plan and give out until nothing more can be done at once."""
         if self._scan is None or self._scan.inventory is None:
-            self._configure_gpus(self._with.adoption.expected)  # how often to try again is said there
+            self._with.steering.configure(self._with.adoption.expected)  # how often to try again is said there
             return
         before = self._plan
         applied = self._with.adoption.judge(self._scan.inventory, self._scan.ailments)
@@ -206,7 +217,7 @@ class Supervisor:
             if before is not None or self._cause is None:  # the first lists come for the GPUs
                 self._cause = Cause("config", self._with.adoption.due_at)
         if self._plan_all(self._scan) and applied is not None:
-            self._configure_gpus(applied)
+            self._with.steering.configure(applied)
             assert self._plan is not None
             self._with.adoption.confirm(
                 applied, describe_changes(before.planned if before is not None else {}, self._plan.planned)
@@ -216,18 +227,6 @@ class Supervisor:
             self._with.adoption.reject(f"planning failed: {self._plan_error}")
             self._stale = True
             self._plan_all(self._scan)
-
-    def _configure_gpus(self, config: Config | None) -> None:
-        if config is None or config is self._configured:
-            return
-        self._configured = config
-        self._with.gpus.configure(
-            rescan_interval_s=config.devices.rescan_interval.seconds,
-            remove_after_s=config.devices.remove_after.seconds,
-            call_timeout_s=config.health.call_timeout.seconds,
-            driver_root=config.flags.plugin.container_driver_root,
-            health=config.health,
-        )
 
     def _plan_all(self, scan: GpusScanned) -> bool:
         """Plan and give out until nothing more can be done at once. False if planning failed."""
@@ -295,6 +294,7 @@ class Supervisor:
         return self._picture.build(
             self._scan,
             self._plan,
+            pause=self._with.steering.pause,
             planning_error=self._plan_error,
             held=self._held,
             podresources_up=self._podresources_up,

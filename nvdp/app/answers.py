@@ -67,7 +67,7 @@ class Answers:
         container_problem: Callable[[], str | None],
         refresh_holders: Callable[[float], object],
         find_troubles: Callable[[], Iterable[Trouble]],
-        orders: Orders | None = None,
+        orders: Orders,
     ) -> None:
         self.status = Status()
         self._metrics = metrics
@@ -91,7 +91,7 @@ class Answers:
 
     @property
     def control_orders(self) -> Routes:
-        return {} if self._orders is None else _build_orders(self._orders)
+        return _build_orders(self._orders)
 
     def publish(self, status: Status) -> None:
         """Show ``status`` from now on."""

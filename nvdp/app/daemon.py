@@ -22,16 +22,18 @@ from nvdp.app.answers import Answers
 from nvdp.app.crashes import catch_thread_crashes, log_defects
 from nvdp.app.deadline import Deadline
 from nvdp.app.gpus import build_gpu_service, find_driver_root
+from nvdp.app.orders import NodeOrders
+from nvdp.app.past import build_past, parse_last_good
 from nvdp.config.overrides import Overrides
 from nvdp.config.process import ProcessOptions
-from nvdp.config.schema import Config
 from nvdp.config.unbuilt import find_unbuilt_options
-from nvdp.errors import ConfigError, HostError
+from nvdp.errors import HostError
 from nvdp.host.boot import load_boot_id
 from nvdp.host.change import PathWatch
 from nvdp.host.container import WornContainer
 from nvdp.host.files import find_static_mount
-from nvdp.host.state import State, StateDirectory
+from nvdp.host.pause_file import PauseFile
+from nvdp.host.state import StateDirectory
 from nvdp.host.watch import Watcher
 from nvdp.http.control_server import ControlServer
 from nvdp.http.server import HttpServer
@@ -51,11 +53,10 @@ from nvdp.model.held import Held
 from nvdp.model.listing import ResourceList
 from nvdp.model.reasons import Level, Reason
 from nvdp.model.status import Trouble
-from nvdp.planning.xid_policy import DISABLE, ENABLE, parse_xid_variables
 from nvdp.services.events import Event, SignalReceived, SocketDirectoryChanged
-from nvdp.services.gpus import Past
-from nvdp.services.health import KnownFaults
+from nvdp.services.gpus import GpuService
 from nvdp.services.remembering import Memory
+from nvdp.services.steering import Steering
 
 if TYPE_CHECKING:
     from nvdp.services.configuration import ConfigurationFile
@@ -115,14 +116,11 @@ class Daemon:
         check_socket_directory(self._directory)
         states = StateDirectory(options.state_dir, log=log)
         state = states.load_state()
-        gpus = build_gpu_service(
-            options,
-            self._overrides,
-            past=Past(faults=self._find_known_faults(state)),
-            post=self._post,
-            log=log,
-            observer=self._metrics,
-        )
+        boot_id = load_boot_id()
+        past = build_past(state, boot_id=boot_id, config_file=options.config_file, log=log)
+        gpus = build_gpu_service(options, self._overrides, past=past, post=self._post, log=log, observer=self._metrics)
+        pause_file = PauseFile(options.run_dir, boot_id=boot_id)
+        steering = Steering(gpus, ordered=pause_file.load(), log=log, clock=time.monotonic, wall=time.time)
         gpus.start()
 
         # grpc takes longer to import than everything else together; the child looks for GPUs meanwhile.
@@ -145,12 +143,12 @@ class Daemon:
             log=log,
         )
         held.start()
-        memory = Memory(state, states.save_state, log=log)
+        memory = Memory(state, states.save_state, log=log, boot_id=boot_id)
         memory.start()
         remove_stale_sockets(self._directory)
         offers = Offers(self._make_actor, observer=self._metrics, log=log, clock=time.monotonic)
         adoption = Adoption(
-            last_good=self._parse_last_good(state),
+            last_good=parse_last_good(state, self._overrides, log=log),
             memory=memory,
             log=log,
             count_edit=self._metrics.config_edit,
@@ -161,11 +159,8 @@ class Daemon:
         standing = StandingService(self._post, pod_resources=PodResourcesClient(options.pod_resources_socket))
         configuration = ConfigurationFile(options.config_file, self._overrides, self._post)
         watcher = Watcher(self._build_watches(configuration), log=log)
-        answers = self._build_answers(offers, held, lambda: (watcher, memory, http))
-        defect = self._report_from("metrics port")
-        http = HttpServer(port=options.metrics_port, routes=answers.routes, log=log, defect=defect)
-        defect = self._report_from("control socket")
-        control = ControlServer(options.run_dir, routes=answers.control_routes, log=log, defect=defect)
+        answers = self._build_answers(offers, held, gpus, pause_file, lambda: (watcher, memory, http))
+        http, control = self._build_servers(answers)
         services = (gpus, held, standing, memory, watcher, http, control)
         starts = {service.THREAD: service.start for service in services}
         supervisor = Supervisor(
@@ -173,7 +168,7 @@ class Daemon:
             Collaborators(
                 adoption=adoption,
                 offers=offers,
-                gpus=gpus,
+                steering=steering,
                 holders=held,
                 standing=standing,
                 memory=memory,
@@ -197,7 +192,27 @@ class Daemon:
         log(Reason.STOPPED, f"nvdp {__version__}")
         return code
 
-    def _build_answers(self, offers: Offers, held: HeldService, services: Callable[[], _Troubled]) -> Answers:
+    def _build_servers(self, answers: Answers) -> tuple[HttpServer, ControlServer]:
+        options, log = self._options, self._log
+        defect = self._report_from("metrics port")
+        http = HttpServer(port=options.metrics_port, routes=answers.routes, log=log, defect=defect)
+        control = ControlServer(
+            options.run_dir,
+            routes=answers.control_routes,
+            orders=answers.control_orders,
+            log=log,
+            defect=self._report_from("control socket"),
+        )
+        return http, control
+
+    def _build_answers(
+        self,
+        offers: Offers,
+        held: HeldService,
+        gpus: GpuService,
+        pause_file: PauseFile,
+        services: Callable[[], _Troubled],
+    ) -> Answers:
         answers = Answers(
             metrics=self._metrics,
             post=self._post,
@@ -213,6 +228,7 @@ class Daemon:
             ),
             refresh_holders=held.refresh,
             find_troubles=lambda: self._find_troubles(services()),
+            orders=NodeOrders(file=pause_file, post=self._post, gpus=gpus, get_status=lambda: answers.status),
         )
         return answers
 
@@ -244,26 +260,6 @@ class Daemon:
             observer=self._metrics,
             log_allocations=self._options.log_allocations,
         )
-
-    def _find_known_faults(self, state: State) -> KnownFaults:
-        """What a predecessor knew of faults, and what the environment says of XIDs."""
-        variables = parse_xid_variables(disable=os.environ.get(DISABLE), enable=os.environ.get(ENABLE))
-        for warning in variables.warnings:
-            self._log(Reason.STARTING, warning, level=Level.WARNING)
-        return KnownFaults(records=state.health, boot_id=load_boot_id(), variables=variables.rules)
-
-    def _parse_last_good(self, state: State) -> Config | None:
-        """The configuration that was in force when the predecessor stopped, if it is still one."""
-        if state.config is None:
-            return None
-        from nvdp.config.load import parse_config  # noqa: PLC0415 - brings YAML, see ``run``
-
-        try:
-            return parse_config(state.config.text, name=state.config.source, overrides=self._overrides)
-        except ConfigError as error:
-            text = f"the last good configuration of {state.config.source} is none for this version: {error}"
-            self._log(Reason.STATE_DAMAGED, text, error=str(error))
-            return None
 
     def _build_watches(self, configuration: ConfigurationFile) -> list[PathWatch[Any]]:
         """What is followed: the kubelet's directory, and the configuration if it is a file."""

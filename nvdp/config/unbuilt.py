@@ -70,7 +70,6 @@ LATER: Final = (
           lambda devices, _: _names_mig(devices.exclude)),
     Later("devices.cordon", _HOLD, "these MIG devices would be listed Unhealthy and take no new pods",
           lambda devices, _: _names_mig(devices.cordon)),
-    Later("devices.paused", _HOLD, "the driver would be let go of, with all devices Unhealthy"),
     Later("flags.migStrategy", _HOLD, "MIG devices would be offered in place of GPUs in MIG mode"),
     Later("flags.deviceDiscoveryStrategy", _HOLD, "the GPU of a Tegra system would be offered",
           lambda flags, _: flags.device_discovery_strategy is DeviceDiscoveryStrategy.TEGRA),
@@ -95,7 +94,6 @@ LATER: Final = (
     Later("flags.gfd.machineTypeFile", _WARN, "the machine's type would be read there"),
     Later("resources.mig", _WARN, "MIG devices would have names of their own"),
     Later("imex.channelIDs", _WARN, "containers would get an IMEX channel"),
-    Later("health.releaseForReset", _WARN, "the driver would be let go of while a GPU is reset"),
 )  # fmt: skip
 LATER_OPTIONS: Final = (
     Later("nodeCondition", _WARN, "the node would get a condition"),

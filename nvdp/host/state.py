@@ -17,6 +17,7 @@ import msgspec
 from nvdp.errors import HostError
 from nvdp.host.files import load_text
 from nvdp.log import Log
+from nvdp.model.inventory import Inventory
 from nvdp.model.reasons import Reason
 from nvdp.planning.course import Record
 
@@ -37,17 +38,27 @@ class AppliedConfig(msgspec.Struct, frozen=True, kw_only=True):
     hash: str
 
 
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """The GPUs that were there last, and in which boot: to be shown while nobody may look."""
+
+    boot_id: str
+    inventory: Inventory
+
+
 class State(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that is kept. ``pins`` are the UUIDs behind references by index or count, by reference.
 
     ``resources`` are the names that were advertised: what pods hold of them must stay listed. ``health`` is by GPU what
-    is known of its faults, which a restart does not cure.
+    is known of its faults, which a restart does not cure. ``indices`` are those under which GPUs were handed out, by
+    resource and device ID, while pods hold them: the kubelet goes on to use them. With UUIDs there are none.
     """
 
     config: AppliedConfig | None = None
     pins: Mapping[str, str] = {}
     resources: tuple[str, ...] = ()
     health: Mapping[str, Record] = {}
+    seen: Seen | None = None
+    indices: Mapping[str, Mapping[str, str]] = {}
 
 
 class _Versioned(msgspec.Struct, frozen=True):

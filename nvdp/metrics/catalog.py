@@ -53,6 +53,7 @@ def _histogram(name: str, labels: str, text: str, buckets: tuple[float, ...]) ->
 
 BUILD_INFO = _gauge("nvdp_build_info", "version revision python_version", "What is running")
 READY = _gauge("nvdp_ready", "", "1 while /readyz answers 200")
+PAUSED = _gauge("nvdp_paused", "", "1 while the driver is let go of by order")
 DRIVER_UP = _gauge("nvdp_driver_up", "", "1 while NVML is usable")
 DRIVER_INFO = _gauge("nvdp_driver_info", "driver_version cuda_version", "Versions of the driver")
 GPU_INFO = _gauge("nvdp_gpu_info", "uuid gpu pci_bus_id product mig", "A GPU that was seen")

@@ -29,6 +29,7 @@ def build_gauges(status: Status) -> Iterator[Sample]:
     """Every gauge that the state decides."""
     driver, config = status.driver, status.config
     yield catalog.READY, (), float(status.ready)
+    yield catalog.PAUSED, (), float(status.pause is not None)
     yield catalog.DRIVER_UP, (), float(driver.state is DriverState.READY)
     if driver.version:
         yield catalog.DRIVER_INFO, (driver.version, driver.cuda_version), 1.0

@@ -12,6 +12,7 @@ import msgspec
 from nvdp.model.held import Holding
 from nvdp.model.inventory import UnreadableGpu
 from nvdp.model.listing import Strategy
+from nvdp.model.pause import Pause
 from nvdp.model.reasons import Cause
 
 EXCLUDED = "Excluded"
@@ -112,7 +113,8 @@ class Withheld(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Wait(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that waits for pods: a GPU that is to be offered in another form, or device IDs that are to go.
+    """Something that waits for pods: a GPU that is to be offered in another form, device IDs that are to go, or a GPU
+    that takes no new pods for its index; only then there is a ``text``, a sentence that says why.
 
     ``before`` is what it is given up as; ``after``, empty for a withdrawal, is what the GPU becomes. ``devices`` counts
     the IDs still listed as ``before``. ``holders`` are ``namespace/pod``, empty while the kubelet is only given time.
@@ -123,6 +125,7 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
     after: str = ""
     devices: int
     holders: tuple[str, ...] = ()
+    text: str = ""
     since: float
 
 
@@ -141,13 +144,15 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
 class Status(msgspec.Struct, frozen=True, kw_only=True):
     """Everything at once. ``reason`` is one word of ``model.reasons`` or empty when ready.
 
-    ``holders`` are who holds devices of ours; ``unmatched`` are sentences about what the file names and this node does
-    not have; ``unreadable`` are GPUs without an identity, which are none of ``devices``.
+    ``pause`` is the order by which the driver is let go of. ``holders`` are who holds devices of ours; ``unmatched``
+    are sentences about what the file names and this node does not have; ``unreadable`` are GPUs without an identity,
+    which are none of ``devices``.
     """
 
     ready: bool = False
     reason: str = "Starting"
     config: ConfigStatus = ConfigStatus()
+    pause: Pause | None = None
     driver: DriverStatus = DriverStatus()
     resources: tuple[ResourceStatus, ...] = ()
     devices: tuple[DeviceStatus, ...] = ()

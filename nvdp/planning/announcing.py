@@ -12,9 +12,10 @@ from nvdp.model.health import Ailment
 from nvdp.model.held import Holding
 from nvdp.model.inventory import Gpu, Inventory
 from nvdp.model.listing import ResourceList, Strategy
-from nvdp.model.reasons import Reason
+from nvdp.model.reasons import Cause, Reason
 from nvdp.model.status import EXCLUDED
 from nvdp.planning.assignment import Form, Withheld
+from nvdp.planning.indices import Renumbered
 from nvdp.planning.plan import ModeChange, Plan
 
 _MAX_NAMED = 5  # devices or pods in one sentence
@@ -32,7 +33,9 @@ Ailments: TypeAlias = Mapping[str, Ailment]
 
 
 def announce_plan(before: Plan | None, after: Plan, inventory: Inventory) -> tuple[Announcement, ...]:
-    """Mode changes that begin to wait or are through, cordons, entries withheld, and shared resources that are new."""
+    """Mode changes that begin to wait or are through, cordons, GPUs that take no new pods for their index, entries
+    withheld, and shared resources that are new.
+    """
     found: list[Announcement] = []
     waited = {_key(change): change for change in before.changes} if before is not None else {}
     waits = {_key(change): change for change in after.changes}
@@ -48,6 +51,7 @@ def announce_plan(before: Plan | None, after: Plan, inventory: Inventory) -> tup
     }
     gpus = {gpu.uuid: gpu for gpu in inventory.gpus}
     found += _announce_cordons(before.cordoned if before is not None else {}, after, gpus)
+    found += _announce_renumbered(before.renumbered if before is not None else {}, after, gpus)
     for text in dict.fromkeys((held.path, held.text) for held in fresh.values()):
         uuids = [uuid for uuid, held in fresh.items() if (held.path, held.text) == text]
         path, why = text
@@ -93,13 +97,16 @@ def announce_health(
     recoveries: Mapping[str, str],
     wall: float,
 ) -> tuple[Announcement, ...]:
-    """Devices that turned Unhealthy, with the pods concerned, and devices that are Healthy again."""
+    """Devices that turned Unhealthy, with the pods concerned, and devices that are Healthy again.
+
+    Not those of a pause, which is told as one thing.
+    """
     found = []
     pods: dict[str, set[str]] = {}
     for holding in holders:
         pods.setdefault(holding.device_id.partition("::")[0], set()).add(holding.holder)
     for uuid, ailment in after.items():
-        if uuid in before and before[uuid].cause is ailment.cause:
+        if (uuid in before and before[uuid].cause is ailment.cause) or ailment.cause is Cause.DRIVER_PAUSED:
             continue
         users = sorted(pods.get(uuid, ()))
         offered = _offered(plan, uuid)
@@ -111,7 +118,7 @@ def announce_health(
         fields |= {"action": ailment.action} if ailment.action else {}
         found.append(Announcement(Reason.DEVICE_UNHEALTHY, text, fields))
     for uuid, ailment in before.items():
-        if uuid not in after and uuid in gpus:
+        if uuid not in after and uuid in gpus and ailment.cause is not Cause.DRIVER_PAUSED:
             why = f"{recoveries[uuid]}; " if recoveries.get(uuid) else ""
             former = ailment.cause.value if ailment.xid is None else f"XID {ailment.xid}"
             text = f"{_name(uuid, gpus[uuid])}: {why}was Unhealthy for {max(0.0, wall - ailment.since):.0f}s ({former})"
@@ -143,6 +150,20 @@ def _announce_cordons(before: Mapping[str, str], after: Plan, gpus: Mapping[str,
         text = f"{_name(uuid, gpus[uuid])}: no longer cordoned"
         found.append(Announcement(Reason.DEVICE_UNCORDONED, text, {"device": uuid, **_place(gpus[uuid])}))
     return sorted(found, key=lambda announcement: announcement.text)
+
+
+def _announce_renumbered(before: Mapping[str, Renumbered], after: Plan, gpus: Mapping[str, Gpu]) -> list[Announcement]:
+    found = []
+    for uuid in sorted((after.renumbered.keys() - before.keys()) & after.assignments.keys()):
+        one = after.renumbered[uuid]
+        text = f"{_name(uuid, gpus.get(uuid))}: {one.text}; takes no new pods until these have ended"
+        fields = {"device": uuid, "cause": Cause.HELD.value, "pods": list(one.pods), **_place(gpus.get(uuid))}
+        found.append(Announcement(Reason.DEVICE_UNHEALTHY, text, fields))
+    for uuid in sorted(before.keys() - after.renumbered.keys()):
+        if _offered(after, uuid):  # else something else keeps it from being on offer
+            text = f"{_name(uuid, gpus.get(uuid))}: the pods that it waited for have ended, or NVML counts as before"
+            found.append(Announcement(Reason.DEVICE_RECOVERED, text, {"device": uuid, "cause": Cause.HELD.value}))
+    return found
 
 
 def _key(change: ModeChange) -> tuple[str, object, object]:

@@ -9,6 +9,7 @@ import msgspec
 from nvdp.model.health import Ailment
 from nvdp.model.held import Holding
 from nvdp.model.inventory import Gpu, Inventory
+from nvdp.model.pause import Pause
 from nvdp.model.reasons import Cause, Reason
 from nvdp.model.status import (
     ConfigStatus,
@@ -44,6 +45,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
 
     config: ConfigStatus
     fail_on_init_error: bool
+    pause: Pause | None
     driver: DriverStatus
     inventory: Inventory | None
     ailments: Mapping[str, Ailment]
@@ -80,6 +82,7 @@ def build_status(now: Situation) -> Status:
         ready=ready,
         reason=reason,
         config=now.config,
+        pause=now.pause,
         driver=now.driver,
         resources=resources,
         devices=build_devices(inventory, now.ailments, plan, now.changed_at) if inventory is not None else (),
@@ -125,9 +128,10 @@ def build_devices(
 ) -> tuple[DeviceStatus, ...]:
     """One entry for each GPU with an identity, in list order; ``changed_at`` is wall time by UUID.
 
-    A GPU whose new form waits for pods that hold the old one is withheld as ``Held``: its health is another matter.
+    A GPU whose new form waits for pods that hold the old one is withheld as ``Held``, and so is one that takes no new
+    pods for its index: its health is another matter.
     """
-    waits = {change.gpu_uuid for change in plan.changes} if plan is not None else set()
+    waits = {*(change.gpu_uuid for change in plan.changes), *plan.renumbered} if plan is not None else set()
     cordoned = plan.cordoned if plan is not None else {}
     found = []
     for gpu in order_gpus(inventory.gpus):
@@ -168,8 +172,9 @@ def judge_ready(
             DriverState.MISSING: Reason.DRIVER_MISSING.word,
             DriverState.MISMATCH: Reason.DRIVER_MISMATCH.word,
             DriverState.LOST: Reason.DRIVER_LOST.word,
+            DriverState.PAUSED: Reason.DRIVER_PAUSED.word,
         }
-        if fail_on_init_error or driver.state is DriverState.STARTING:
+        if fail_on_init_error or driver.state in {DriverState.STARTING, DriverState.PAUSED}:
             return False, words[driver.state]
     elif not planned:
         return False, Reason.STARTING.word

@@ -42,7 +42,7 @@ def _concerned(unbuilt: Unbuilt, config: Config, claims: Claims, pins: Mapping[s
     path = unbuilt.path
     if path == "flags.migStrategy":
         return lambda gpu: config.flags.mig_strategy is not MigStrategy.NONE and gpu.mig is MigMode.ENABLED
-    if (path.startswith("devices.") and path != "devices.paused") or path.endswith(".devices"):
+    if path.startswith("devices.") or path.endswith(".devices"):
         meant = [one for one in list_references(config) if one.is_mig and one.path.rpartition("[")[0] == path]
         return lambda gpu: any(reference.may_match(gpu, pins) for reference in meant)
     if path.startswith("sharing.mps.resources["):

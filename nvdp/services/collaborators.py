@@ -7,26 +7,13 @@ from typing import Protocol
 
 import msgspec
 
-from nvdp.config.schema import HealthSettings
 from nvdp.log import Log
+from nvdp.model.inventory import Inventory
 from nvdp.model.status import Status
 from nvdp.planning.course import Record
 from nvdp.services.adoption import Adoption
 from nvdp.services.offers import Offers
-
-
-class Gpus(Protocol):
-    """The service that knows the GPUs (services/gpus.py)."""
-
-    def configure(
-        self,
-        *,
-        rescan_interval_s: float,
-        remove_after_s: float,
-        call_timeout_s: float,
-        driver_root: str,
-        health: HealthSettings,
-    ) -> None: ...
+from nvdp.services.steering import Steering
 
 
 class Holders(Protocol):
@@ -54,6 +41,8 @@ class Memory(Protocol):
 
     def remember_health(self, records: Mapping[str, Record]) -> None: ...
 
+    def remember_inventory(self, inventory: Inventory) -> None: ...
+
 
 class Observer(Protocol):
     """Counts what the supervisor sees (metrics/)."""
@@ -72,7 +61,7 @@ class Collaborators(msgspec.Struct, frozen=True, kw_only=True):
 
     adoption: Adoption
     offers: Offers
-    gpus: Gpus
+    steering: Steering
     holders: Holders
     standing: Standing
     memory: Memory

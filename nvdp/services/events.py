@@ -17,6 +17,7 @@ from nvdp.kubelet.sockets import SocketIdentity
 from nvdp.model.health import Ailment
 from nvdp.model.held import Held
 from nvdp.model.inventory import Inventory
+from nvdp.model.pause import Pause
 from nvdp.model.status import DriverStatus
 from nvdp.planning.course import Record
 
@@ -42,7 +43,8 @@ class GpusScanned(msgspec.Struct, frozen=True, kw_only=True):
     GPUs that vanished stay in the inventory, with an ailment, for ``devices.removeAfter``. ``control_nodes`` are the
     driver's own device nodes that exist on this node, as container paths. ``scanned_at`` is the wall time of the last
     complete scan, which may be long before this event. ``records`` are what must outlive the process about faults;
-    ``recoveries`` say why GPUs are Healthy again that were not at the event before.
+    ``recoveries`` say why GPUs are Healthy again that were not at the event before. ``busy`` are the GPUs on which
+    processes compute; None where it was not asked, which is only done while a GPU asks for a reset.
     """
 
     driver: DriverStatus
@@ -50,6 +52,7 @@ class GpusScanned(msgspec.Struct, frozen=True, kw_only=True):
     ailments: Mapping[str, Ailment]
     records: Mapping[str, Record] = {}
     recoveries: Mapping[str, str] = {}
+    busy: tuple[str, ...] | None = None
     control_nodes: tuple[str, ...] = ()
     children_abandoned: int = 0
     scanned_at: float | None = None
@@ -102,6 +105,12 @@ class AllocateAnswered(msgspec.Struct, frozen=True, kw_only=True):
     resource: str
 
 
+class PauseOrdered(msgspec.Struct, frozen=True, kw_only=True):
+    """An operator orders a pause, or (None) its end."""
+
+    pause: Pause | None
+
+
 class SignalReceived(msgspec.Struct, frozen=True, kw_only=True):
     number: int
 
@@ -128,6 +137,7 @@ Event: TypeAlias = (
     | SocketDirectoryChanged
     | ResourceReport
     | AllocateAnswered
+    | PauseOrdered
     | SignalReceived
     | ServiceCrashed
     | Ping

@@ -149,7 +149,10 @@ class GpuService:
             with self._hearing:
                 self._health.configure(health)
         self._rounds.settings = Settings(
-            rescan_interval_s=rescan_interval_s, remove_after_s=remove_after_s, call_timeout_s=call_timeout_s
+            rescan_interval_s=rescan_interval_s,
+            remove_after_s=remove_after_s,
+            call_timeout_s=call_timeout_s,
+            asks_who_computes=health is not None and health.release_for_reset,
         )
         moved = driver_root is not None and self._children.use_driver_root(driver_root)
         self._inbox.put(_Wake(at_everything=moved))
@@ -280,6 +283,7 @@ class GpuService:
             ailments=self._health.find_ailments(presence) if presence is not None else {},
             records=self._health.records,
             recoveries=self._health.take_recoveries(),
+            busy=self._rounds.busy,
             control_nodes=self._find_control_nodes(),
             children_abandoned=self._children.count_abandoned(),
             scanned_at=self._rounds.scanned_at,

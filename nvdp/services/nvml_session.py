@@ -12,9 +12,9 @@ from nvdp.host.sysfs import Sysfs
 from nvdp.model.inventory import GpuRef, Inventory
 from nvdp.nvml.children import NvmlChildren
 from nvdp.nvml.client import NvmlClient, OnNotice
-from nvdp.nvml.frames import Refused, Scan, Scanned
+from nvdp.nvml.frames import Command, Refused, Scan, Scanned
 from nvdp.nvml.kinds import NvmlErrorKind
-from nvdp.nvml.outcomes import Outcome, is_gpus_fault
+from nvdp.nvml.outcomes import Closed, Died, Hung, Outcome, is_gpus_fault
 
 # After a card was plugged in, it may take a while until a new session counts it.
 _SESSIONS_AFTER_PLUG: Final = 3
@@ -71,6 +71,10 @@ class NvmlSession:
                 return outcome
         return msgspec.structs.replace(outcome, inventory=_locate(outcome.inventory, self._sysfs))
 
+    def ask(self, command: Command, *, limit_s: float) -> Outcome:
+        """Ask something else in the session that scans; blocks as ``scan`` does, and a session that fails is ended."""
+        return self._ask(command, limit_s)
+
     def end_former(self) -> None:
         """End the session that was replaced, if it is time; blocks for a second at most."""
         if self.former_ends_at is not None and self.former_ends_at <= self._clock():
@@ -99,14 +103,14 @@ class NvmlSession:
             # The old session still knows more than nothing.
         return self._ask(command, limit_s)
 
-    def _ask(self, command: Scan, limit_s: float) -> Outcome:
+    def _ask(self, command: Command, limit_s: float) -> Outcome:
         if self._child is None:
             try:
                 self._child = self._children.spawn(self._on_notice)
             except HostError as error:
                 return Refused(call="spawn", kind=NvmlErrorKind.UNKNOWN.word, text=str(error))
         outcome = self._child.call(command, limit_s=limit_s)
-        if not isinstance(outcome, Scanned):
+        if isinstance(outcome, Refused | Hung | Died | Closed):
             self._end_child()
         return outcome
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from nvdp.model.held import Held, Holding
+from nvdp.model.pause import Pause
 from nvdp.model.reasons import Reason
 from nvdp.model.status import DriverStatus, Status, Trouble, Wait
 from nvdp.planning.plan import Plan
@@ -52,7 +53,14 @@ class Picture:
         self._waits = find_waits(plan, self._waits, wall=self._wall())
 
     def build(
-        self, scan: GpusScanned | None, plan: Plan | None, *, planning_error: str, held: Held, podresources_up: bool
+        self,
+        scan: GpusScanned | None,
+        plan: Plan | None,
+        *,
+        pause: Pause | None,
+        planning_error: str,
+        held: Held,
+        podresources_up: bool,
     ) -> Status:
         """The status now."""
         config = self._adoption.expected
@@ -60,6 +68,7 @@ class Picture:
             Situation(
                 config=self._adoption.status,
                 fail_on_init_error=config is None or config.flags.fail_on_init_error,
+                pause=pause,
                 driver=scan.driver if scan is not None else DriverStatus(),
                 inventory=scan.inventory if scan is not None else None,
                 ailments=scan.ailments if scan is not None else {},

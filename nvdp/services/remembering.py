@@ -13,8 +13,9 @@ from typing import Final
 import msgspec
 
 from nvdp.errors import HostError
-from nvdp.host.state import AppliedConfig, State
+from nvdp.host.state import AppliedConfig, Seen, State
 from nvdp.log import Log
+from nvdp.model.inventory import Inventory
 from nvdp.model.reasons import Reason
 from nvdp.model.status import Trouble
 from nvdp.planning.course import Record
@@ -32,11 +33,18 @@ class Memory:
     THREAD: Final = "remember"
 
     def __init__(
-        self, found: State, save: Callable[[State], None], *, log: Log, retry_s: float = DEFAULT_RETRY_S
+        self,
+        found: State,
+        save: Callable[[State], None],
+        *,
+        log: Log,
+        boot_id: str = "",
+        retry_s: float = DEFAULT_RETRY_S,
     ) -> None:
         self._state = found
         self._save = save
         self._log = log
+        self._boot_id = boot_id
         self._changed = threading.Condition()
         self._saved = found
         self._failed: State | None = None
@@ -53,6 +61,11 @@ class Memory:
         """UUIDs behind references by index, by path and index."""
         return self._state.pins
 
+    @property
+    def indices(self) -> Mapping[str, Mapping[str, str]]:
+        """The indices by which pods know what they hold, by resource and device ID."""
+        return self._state.indices
+
     def remember_names(self, names: Iterable[str]) -> None:
         self._replace(resources=tuple(sorted(self.names.union(names))))
 
@@ -66,6 +79,14 @@ class Memory:
     def remember_health(self, records: Mapping[str, Record]) -> None:
         """What is known of the faults of each GPU."""
         self._replace(health=dict(records))
+
+    def remember_inventory(self, inventory: Inventory) -> None:
+        """The GPUs that are there."""
+        self._replace(seen=Seen(boot_id=self._boot_id, inventory=inventory))
+
+    def remember_indices(self, indices: Mapping[str, Mapping[str, str]]) -> None:
+        """The indices under which GPUs were handed out to pods that hold them now."""
+        self._replace(indices=indices)
 
     def start(self) -> None:
         """Start the thread, or start it anew after a crash."""

@@ -13,10 +13,12 @@ import msgspec
 
 from nvdp.model.deviceref import DeviceRef, RefKind
 from nvdp.model.health import Ailment
+from nvdp.model.inventory import GpuRef
 from nvdp.model.pause import Pause
 from nvdp.model.status import DriverState
-from nvdp.nvml.frames import Probed, Refused, Scanned
+from nvdp.nvml.frames import Probed, Processes, ProcessesRead, Refused, Scanned
 from nvdp.nvml.outcomes import Died, Hung, Outcome
+from nvdp.planning.release import asks_for_reset
 from nvdp.services.driver_watch import DriverWatch
 from nvdp.services.health import HealthWatch
 from nvdp.services.nvml_counts import GpuObserver, count_outcome
@@ -27,11 +29,12 @@ from nvdp.services.watching import Watching
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """Intervals and limits, in seconds."""
+    """Intervals and limits, in seconds, and whether to look who computes once a GPU asks for a reset."""
 
     rescan_interval_s: float = 10.0
     remove_after_s: float = 300.0
     call_timeout_s: float = 5.0
+    asks_who_computes: bool = False
 
 
 class Parts(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,6 +75,7 @@ class Rounds:
         self._looked_at = float("-inf")
         self.settings = Settings()
         self.scanned_at: float | None = None
+        self.busy: tuple[str, ...] | None = None
 
     def look_soon(self) -> None:
         """The next scan is due now."""
@@ -202,3 +206,21 @@ class Rounds:
                 parts.health.note_driver_reset()
             parts.health.take_scan(presence, scanned.vitals)
         parts.watching.follow(scanned.watch)
+        self.busy = self._find_busy(scanned) if self.settings.asks_who_computes else None
+
+    def _find_busy(self, scanned: Scanned) -> tuple[str, ...] | None:
+        """The GPUs on which processes compute, or may; None while no GPU asks for a reset."""
+        wishes = (vitals.recovery_action or "" for vitals in scanned.vitals.values())
+        if not asks_for_reset(wishes):
+            return None
+        gpus, skip = scanned.inventory.gpus, tuple(self._with.roll.skipped)
+        limit_s = self.settings.call_timeout_s
+        busy = []
+        for gpu in gpus:
+            ref = GpuRef(
+                index=gpu.index, count=len(gpus) + len(scanned.inventory.unreadable), pci=gpu.pci, uuid=gpu.uuid
+            )
+            answer = self._with.session.ask(Processes(gpu=ref, skip=skip), limit_s=limit_s)
+            if not isinstance(answer, ProcessesRead) or answer.processes is None or answer.processes:
+                busy.append(gpu.uuid)
+        return tuple(busy)

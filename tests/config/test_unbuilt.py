@@ -29,14 +29,12 @@ SHARED = "sharing: {timeSlicing: {resources: [{name: gpu, replicas: 2, %s}]}}"
 USES = [
     ('devices: {exclude: ["0:0"]}', "devices.exclude", Outcome.WITHHOLD),
     (f"devices: {{cordon: [0, {MIG}]}}", "devices.cordon", Outcome.WITHHOLD),
-    ("devices: {paused: true}", "devices.paused", Outcome.WITHHOLD),
     ("flags: {migStrategy: single}", "flags.migStrategy", Outcome.WITHHOLD),
     ("flags: {deviceDiscoveryStrategy: tegra}", "flags.deviceDiscoveryStrategy", Outcome.WITHHOLD),
     ("flags: {plugin: {deviceListStrategy: [envvar, cdi-cri]}}", "flags.plugin.deviceListStrategy", Outcome.WITHHOLD),
     (SHARED % 'rename: s, devices: ["1:0", 2]', "sharing.timeSlicing.resources[0].devices", Outcome.WITHHOLD),
     ("sharing: {mps: {resources: [{name: gpu, replicas: 2}]}}", "sharing.mps.resources[0]", Outcome.WITHHOLD),
     ("allocation: {preStartCheck: idle}", "allocation.preStartCheck", Outcome.WARN),
-    ("health: {releaseForReset: true}", "health.releaseForReset", Outcome.WARN),
     ("flags: {gfd: {oneshot: true}}", "flags.gfd.oneshot", Outcome.WARN),
 ]
 
@@ -114,7 +112,7 @@ BUILT = [
     leaf for leaf in LEAVES if leaf not in LATE and not leaf.path.startswith(("version", "resources", "sharing.mps"))
 ]
 # Attributes whose names other things have too: what they are read from decides.
-COMMON = {"required", "profile", "paused", "exclude", "cordon", "devices", "rename", "name", "replicas", "pattern"}
+COMMON = {"required", "profile", "exclude", "cordon", "devices", "rename", "name", "replicas", "pattern"}
 COMMON |= {"rename_by_default", "fail_requests_greater_than_one"}
 
 

@@ -21,7 +21,6 @@ def share(**entry: Any) -> dict[str, Any]:
 WITHHELD: dict[str, tuple[dict[str, Any], set[int]]] = {
     "devices.exclude": ({"devices": {"exclude": [f"MIG-{gpu_uuid(1)}/1/0"]}}, {1}),
     "devices.cordon": ({"devices": {"cordon": ["2:0", "0:1"]}}, {0, 2}),
-    "devices.paused": ({"devices": {"paused": True}}, ALL),
     "flags.deviceDiscoveryStrategy": ({"flags": {"deviceDiscoveryStrategy": "tegra"}}, ALL),
     "flags.plugin.deviceListStrategy": ({"flags": {"plugin": {"deviceListStrategy": ["cdi-cri"]}}}, ALL),
     "sharing.timeSlicing.resources[].devices": (
@@ -74,20 +73,19 @@ def test_gpus_in_mig_mode_are_not_offered_where_their_instances_are_meant(kubele
     assert kubelet.registrations == ()
 
 
-PATHS = {"health.releaseForReset", "flags.gfd.oneshot", "--node-condition"}
+PATHS = {"imex.channelIDs", "flags.gfd.oneshot", "--node-condition"}
 
 
 def test_a_key_without_effect_on_what_is_offered_is_one_warning(kubelet, start, config_map):
     daemon = start(
-        build_config(health={"releaseForReset": True}, flags={"gfd": {"oneshot": True}}), "--node-condition", wait=True
+        build_config(imex={"channelIDs": [0]}, flags={"gfd": {"oneshot": True}}), "--node-condition", wait=True
     )
     wait_healthy(kubelet, [gpu_uuid(number) for number in ALL])
     paths = {
-        daemon.log.wait_for("FeatureNotBuilt", text=path)["path"]
-        for path in ("releaseForReset", "oneshot", "condition")
+        daemon.log.wait_for("FeatureNotBuilt", text=path)["path"] for path in ("channelIDs", "oneshot", "condition")
     }
 
     assert paths == PATHS
-    config_map.publish(build_config(2, health={"releaseForReset": True}, flags={"gfd": {"oneshot": True}}))
+    config_map.publish(build_config(2, imex={"channelIDs": [0]}, flags={"gfd": {"oneshot": True}}))
     kubelet.wait_until(lambda: len(healthy(kubelet)) == 8, LIMIT_S)
     assert daemon.log.of("EntryWithheld") == []

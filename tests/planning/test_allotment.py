@@ -112,7 +112,7 @@ def test_excluding_every_card_leaves_nothing_and_is_allowed():
 
 def test_an_excluded_card_is_excluded_whatever_else_the_file_says_of_it():
     text = """\
-        devices: {exclude: [0], paused: true}
+        devices: {exclude: [0]}
         flags: {migStrategy: mixed}
         sharing: {mps: {resources: [{name: gpu, devices: [0], rename: m, replicas: 2}]}}
         """

@@ -89,26 +89,26 @@ def test_gpus_that_change_alike_are_told_together_and_at_most_five_by_name():
 
 # entries withheld, and sharing
 
-PAUSED = Withheld(reason="NotBuilt", path="devices.paused", text="not built yet (x)")
+CDI = Withheld(reason="NotBuilt", path="flags.plugin.deviceListStrategy", text="not built yet (x)")
 EXCLUDED = Withheld(reason="Excluded", path="devices.exclude[0]", text="excluded")
 MPS = Withheld(reason="NotBuilt", path="sharing.mps.resources[0]", text="not built yet (y)")
 
 
 def test_an_entry_that_is_withheld_is_told_once_with_its_devices():
-    after = plan(withheld={A: PAUSED, B: PAUSED, uuid(2): MPS})
+    after = plan(withheld={A: CDI, B: CDI, uuid(2): MPS})
     assert told(None, after) == [
-        (Reason.ENTRY_WITHHELD, f"devices.paused: not built yet (x); not on offer: {A}, {B}"),
+        (Reason.ENTRY_WITHHELD, f"flags.plugin.deviceListStrategy: not built yet (x); not on offer: {A}, {B}"),
         (Reason.ENTRY_WITHHELD, f"sharing.mps.resources[0]: not built yet (y); not on offer: {uuid(2)}"),
     ]
     assert told(after, after) == []
 
 
 def test_only_what_is_newly_withheld_is_told():
-    before = plan(withheld={A: PAUSED})
-    after = plan(withheld={A: MPS, B: PAUSED})
+    before = plan(withheld={A: CDI})
+    after = plan(withheld={A: MPS, B: CDI})
     assert told(before, after) == [
         (Reason.ENTRY_WITHHELD, f"sharing.mps.resources[0]: not built yet (y); not on offer: {A}"),
-        (Reason.ENTRY_WITHHELD, f"devices.paused: not built yet (x); not on offer: {B}"),
+        (Reason.ENTRY_WITHHELD, f"flags.plugin.deviceListStrategy: not built yet (x); not on offer: {B}"),
     ]
 
 

@@ -12,6 +12,7 @@ from nvdp.kubelet.sockets import SocketIdentity
 from nvdp.model.held import Held, Holding, Source
 from nvdp.model.inventory import Gpu
 from nvdp.model.listing import ResourceList
+from nvdp.model.pause import Pause as Order
 from nvdp.model.status import DriverState, DriverStatus, Status
 from nvdp.services.adoption import Adoption
 from nvdp.services.collaborators import Collaborators
@@ -24,6 +25,7 @@ from nvdp.services.events import (
     SocketDirectoryChanged,
 )
 from nvdp.services.offers import Offers
+from nvdp.services.steering import Steering
 from nvdp.supervisor import Supervisor
 from tests.planning.values import inventory
 from tests.virtual.actor import STREAM_S, VirtualActor
@@ -47,6 +49,7 @@ class VirtualNode:
         self.restarted: list[str] = []
         self.looked = self.asked_standing = 0
         self.configured: list[dict[str, float]] = []
+        self.pauses: list[Order | None] = []
         self._edits_wait_s = edits_wait_s
         self._got_at: dict[str, float] = {}
         self._unreadable_since: float | None = None
@@ -66,12 +69,15 @@ class VirtualNode:
             choose_delay_s=lambda: self._edits_wait_s,
         )
         self.offers = Offers(self._make_actor, observer=self.record, log=self.record, clock=lambda: self.clock.now)
+        self.steering = Steering(
+            self, ordered=None, log=self.record, clock=lambda: self.clock.now, wall=lambda: self.clock.now
+        )
         self.supervisor = Supervisor(
             self.clock,
             Collaborators(
                 adoption=self.adoption,
                 offers=self.offers,
-                gpus=self,
+                steering=self.steering,
                 holders=self.holders,
                 standing=self,
                 memory=self.record,
@@ -90,6 +96,12 @@ class VirtualNode:
 
     def configure(self, **settings: float) -> None:
         self.configured.append(settings)
+
+    def pause(self, pause: Order) -> None:
+        self.pauses.append(pause)
+
+    def resume(self) -> None:
+        self.pauses.append(None)
 
     def ask_soon(self) -> None:
         self.asked_standing += 1

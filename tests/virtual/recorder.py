@@ -23,6 +23,8 @@ class Recorder:
     def remember_names(self, names) -> None:
         self.names |= set(names)
 
+    def remember_inventory(self, inventory) -> None: ...
+
     def remember_health(self, records) -> None:
         self.health = dict(records)
 

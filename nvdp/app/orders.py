@@ -1,0 +1,103 @@
+"""Carries out what an operator orders through the control socket."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from nvdp.errors import HostError
+from nvdp.host.pause_file import PauseFile
+from nvdp.model.orders import Carried, parse_gpu
+from nvdp.model.pause import Pause
+from nvdp.model.status import DriverState, Status
+from nvdp.services.events import PauseOrdered, Post
+from nvdp.services.gpus import GpuService
+from nvdp.services.steering import FILE_KEY
+
+COMMAND: Final = "nvdp pause"
+_RELEASE_LIMIT_S: Final = 5.0
+_ANSWER_LIMIT_S: Final = 5.0
+_LOOK_EVERY_S: Final = 0.02
+
+
+class NodeOrders:
+    """See ``model.orders.Orders``. ``get_status`` is what others see at the moment."""
+
+    def __init__(
+        self,
+        *,
+        file: PauseFile,
+        post: Post,
+        gpus: GpuService,
+        get_status: Callable[[], Status],
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._file = file
+        self._post = post
+        self._gpus = gpus
+        self._get_status = get_status
+        self._wall = wall
+
+    def pause(self, note: str) -> Carried:
+        """Keep the order, let go of the driver, and wait until no process of ours has it open."""
+        pause = Pause(by=COMMAND, note=note, since=self._wall())
+        kept = ""
+        try:
+            self._file.save(pause)
+        except HostError as error:  # to let go is what was asked for, and is done in any case
+            kept = f"; a restart of nvdp would take the driver back: {error}"
+        self._post(PauseOrdered(pause=pause))
+        if self._gpus.wait_released(_RELEASE_LIMIT_S):
+            text = f"paused: all devices are Unhealthy, and no process of nvdp has the driver open{kept}"
+            return Carried(done=not kept, text=text)
+        text = (
+            f"paused, but an NVML child has not ended within {_RELEASE_LIMIT_S:g}s: it sleeps in the driver and keeps "
+            f"it open; look for NVRM in dmesg, a reboot may be needed{kept}"
+        )
+        return Carried(done=False, text=text)
+
+    def resume(self) -> Carried:
+        """Forget the order, and wait for the driver's first answer."""
+        before = self._get_status().pause
+        try:
+            self._file.remove()
+        except HostError as error:
+            return Carried(done=False, text=f"still paused: {error}")
+        self._post(PauseOrdered(pause=None))
+        deadline = time.monotonic() + _ANSWER_LIMIT_S
+        status = self._get_status()
+        while _is_under_way(status, before) and time.monotonic() < deadline:
+            time.sleep(_LOOK_EVERY_S)
+            status = self._get_status()
+        return _describe_resumed(status)
+
+    def clear(self, device: str) -> Carried:
+        """Forget the faults of a GPU. FormatError for words that name none."""
+        ref = parse_gpu(device)
+        found = self._gpus.clear(ref)
+        if found is None:
+            return Carried(done=False, text=f"{ref}: no such GPU here; nvdp status shows those that are known")
+        uuid, left = found
+        if left is None:
+            return Carried(done=True, text=f"{uuid}: no fault is known of it any more")
+        text = f"{uuid}: its past is forgotten, but it is still Unhealthy: {left.cause.value}, {left.text}"
+        return Carried(done=False, text=text)
+
+
+def _is_under_way(status: Status, before: Pause | None) -> bool:
+    """Whether the order has not come to its end yet: another pause may stand, or the driver has not answered."""
+    if status.pause is not None:
+        return status.pause == before and not before.by.startswith(FILE_KEY)
+    return status.driver.state in {DriverState.PAUSED, DriverState.STARTING}
+
+
+def _describe_resumed(status: Status) -> Carried:
+    if status.pause is not None:
+        return Carried(done=False, text=f"still {status.pause}: end that to take the driver back")
+    driver = status.driver
+    if driver.state is DriverState.READY:
+        count = sum(device.healthy for device in status.devices)
+        text = f"resumed: driver {driver.version}, {count} of {len(status.devices)} GPUs are Healthy"
+        return Carried(done=True, text=text)
+    return Carried(done=False, text=f"resumed, but the driver does not answer yet: {driver.text or 'no answer so far'}")

@@ -1,0 +1,67 @@
+"""What a start begins with: what a predecessor knew, what the environment says, and whether the driver may be touched.
+
+All of it is read before anything is started, so it must be quick: no YAML, no grpc.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+from nvdp.config.overrides import Overrides
+from nvdp.config.schema import Config
+from nvdp.errors import ConfigError, HostError
+from nvdp.host.files import load_text
+from nvdp.host.state import State
+from nvdp.log import Log
+from nvdp.model.reasons import Level, Reason
+from nvdp.planning.xid_policy import DISABLE, ENABLE, parse_xid_variables
+from nvdp.services.gpus import Past
+from nvdp.services.health import KnownFaults
+
+_PAUSED: Final = b"paused"
+_LOOKED_AT_BYTES: Final = 2**20  # a configuration has no more
+
+
+def build_past(state: State, *, boot_id: str, config_file: Path | None, log: Log) -> Past:
+    """What the service that knows the GPUs begins with. Warns of variables that are not understood.
+
+    It waits for the configuration if that may say that the driver is not to be touched. Blocks for the disk.
+    """
+    variables = parse_xid_variables(disable=os.environ.get(DISABLE), enable=os.environ.get(ENABLE))
+    for warning in variables.warnings:
+        log(Reason.STARTING, warning, level=Level.WARNING)
+    seen = state.seen
+    return Past(
+        faults=KnownFaults(records=state.health, boot_id=boot_id, variables=variables.rules),
+        inventory=seen.inventory if seen is not None and boot_id and seen.boot_id == boot_id else None,
+        is_held=_may_be_paused(state, config_file),
+    )
+
+
+def parse_last_good(state: State, overrides: Overrides, *, log: Log) -> Config | None:
+    """The configuration that was in force when the predecessor stopped, if it is still one."""
+    if state.config is None:
+        return None
+    from nvdp.config.load import parse_config  # noqa: PLC0415 - brings YAML, see ``app.daemon``
+
+    try:
+        return parse_config(state.config.text, name=state.config.source, overrides=overrides)
+    except ConfigError as error:
+        text = f"the last good configuration of {state.config.source} is none for this version: {error}"
+        log(Reason.STATE_DAMAGED, text, error=str(error))
+        return None
+
+
+def _may_be_paused(state: State, config_file: Path | None) -> bool:
+    """Whether the word stands in the file, or in the last good one, which counts if the file is broken or missing."""
+    if config_file is None:
+        return False
+    if state.config is not None and _PAUSED in state.config.text.encode():
+        return True
+    try:
+        text = load_text(config_file, limit_bytes=_LOOKED_AT_BYTES)
+    except HostError:
+        return False  # it is told, and tried again, by who reads the file
+    return text is not None and _PAUSED in text

@@ -1,0 +1,161 @@
+"""Letting go of the driver: by command, by the file and by itself; what others see meanwhile, and the way back."""
+
+from __future__ import annotations
+
+import grpc
+import pytest
+
+from nvdp.http.control import load_status, send_order
+from nvdp.http.routes import CLEAR_PATH, PAUSE_PATH, RESUME_PATH
+from tests.daemon.node import GPU, build_config, connect, gpu_uuid, healthy, replicas, wait_healthy
+from tests.daemon.process import wait_until
+from tests.daemon.test_faults import QUICK, RESET, WELL, Events
+
+ALL = frozenset().union(*(replicas(number, 4) for number in range(4)))
+LIMIT_S = 15.0
+
+
+@pytest.fixture
+def events(machine):
+    return Events(machine)
+
+
+@pytest.fixture
+def order(root):
+    def give(path, **query):
+        return send_order(root / "run", path, query, timeout_s=LIMIT_S)
+
+    return give
+
+
+def begin(start, **devices):
+    return start(build_config(share=4, devices=devices, health=QUICK), wait=True)
+
+
+def reach_socket(root):
+    wait_until((root / "run" / "control.sock").exists, what="the control socket")
+
+
+def test_a_pause_by_command_lets_go_of_the_driver_until_a_resume_and_over_a_restart(kubelet, start, root, order):
+    daemon = begin(start)
+    reach_socket(root)
+    assert daemon.child.is_running()
+
+    paused = order(PAUSE_PATH, note="new driver")
+
+    assert paused.done, paused.text
+    assert not daemon.children
+    wait_healthy(kubelet, ())
+    assert set(kubelet.devices(GPU)) == ALL
+    line = daemon.log.wait_for("DriverPaused")
+    assert "nvdp pause (new driver)" in line["msg"]
+    assert not daemon.log.of("DeviceUnhealthy")
+    daemon.wait_metric(1, "nvdp_paused")
+    daemon.wait_metric(0, "nvdp_driver_up")
+    assert daemon.wait_probe("/readyz", lambda probe: probe.status == 503).body["reason"] == "DriverPaused"
+    assert daemon.probe("/healthz").status == 200
+    with connect(kubelet) as client, pytest.raises(grpc.RpcError) as refusal:
+        client.allocate([f"{gpu_uuid(1)}::0"])
+    assert "DriverPaused" in refusal.value.details()
+
+    assert daemon.stop().code == 0
+    again = start()
+    again.log.wait_for("DriverPaused")
+    kubelet.wait_until(lambda: set(kubelet.devices(GPU)) == ALL and not healthy(kubelet), LIMIT_S, what="all Unhealthy")
+    assert again.log.wait_for("ResourceRegistered")
+    assert not again.children
+
+    reach_socket(root)
+    resumed = order(RESUME_PATH)
+
+    assert resumed.done, resumed.text
+    wait_healthy(kubelet, ALL)
+    assert "nvdp pause" in again.log.wait_for("DriverResumed")["msg"]
+    again.wait_metric(0, "nvdp_paused")
+
+
+def test_the_file_pauses_from_the_first_moment_on_and_the_command_does_not_speak_against_it(
+    kubelet, start, config_map, root, order
+):
+    daemon = start(build_config(share=4, devices={"paused": True}, health=QUICK))
+    assert "devices.paused" in daemon.log.wait_for("DriverPaused")["msg"]
+    reach_socket(root)
+    status = load_status(root / "run", timeout_s=LIMIT_S)
+    assert status.pause is not None
+    assert status.scanned_at is None
+    assert not daemon.children
+    assert not daemon.log.of("DriverReady")
+
+    refused = order(RESUME_PATH)
+    assert not refused.done
+    assert "devices.paused" in refused.text
+
+    config_map.publish(build_config(share=4, health=QUICK))
+    wait_healthy(kubelet, ALL)
+    assert daemon.log.of("DriverResumed")
+
+    config_map.publish(build_config(share=4, devices={"paused": True}, health=QUICK))
+    wait_healthy(kubelet, ())
+    wait_until(lambda: not daemon.children, 5, what="no child")
+
+
+def test_a_pause_does_not_wait_for_calls_that_hang(kubelet, start, machine, root, order):
+    daemon = start(build_config(share=4, health={**QUICK, "callTimeout": "30s"}), wait=True)
+    reach_socket(root)
+    machine.fault("nvmlDeviceGetName", gpu=2, hang=True)
+    daemon.look()
+    wait_until(lambda: len(daemon.children) > 1, what="a look in a new session")
+
+    paused = order(PAUSE_PATH, note="")
+
+    assert paused.done, paused.text
+    assert not daemon.children
+    machine.heal()
+    assert order(RESUME_PATH).done
+    wait_healthy(kubelet, ALL)
+
+
+def test_the_operators_word_ends_a_fault_that_would_wait_for_a_reset(kubelet, start, events, root, order):
+    config = build_config(share=4, health={"recovery": {"holdOff": "0s"}})
+    daemon = start(config, wait=True)
+    daemon.wait_scans(1)
+    events.tell({"gpu": 1, "xid": 79})
+    wait_healthy(kubelet, ALL - replicas(1, 4))
+    reach_socket(root)
+
+    assert not order(CLEAR_PATH, device="17").done
+    cleared = order(CLEAR_PATH, device=gpu_uuid(1))
+
+    assert cleared.done, cleared.text
+    wait_healthy(kubelet, ALL)
+    assert "nvdp health clear" in daemon.log.wait_for("DeviceRecovered")["msg"]
+
+    events.tell(**RESET)
+    wait_healthy(kubelet, ALL - replicas(1, 4))
+    kept = order(CLEAR_PATH, device="1")
+    assert not kept.done
+    assert "RecoveryAction" in kept.text
+    events.tell(**WELL)
+
+
+def test_where_the_file_allows_it_a_gpu_that_asks_for_a_reset_is_let_go_of_once_all_are_idle(
+    kubelet, start, events, root, order
+):
+    daemon = start(build_config(share=4, health={**QUICK, "releaseForReset": True}), wait=True)
+    reach_socket(root)
+    pod = kubelet.admit("team/busy", {"main": {GPU: 1}})
+    daemon.wait_scans(1)
+    events.tell({"gpu": 1, "xid": 79}, **RESET)
+    daemon.log.wait_for("DeviceUnhealthy")
+    daemon.wait_scans(2)
+    assert not daemon.log.of("DriverPaused")
+
+    kubelet.delete(pod)
+    daemon.look()  # else the holders are asked within half a minute
+
+    assert "health.releaseForReset" in daemon.log.wait_for("DriverPaused")["msg"]
+    wait_until(lambda: not daemon.children, 5, what="no child")
+    wait_healthy(kubelet, ())
+    events.tell(**WELL)  # somebody has reset it
+    assert order(RESUME_PATH).done
+    wait_healthy(kubelet, ALL)
