@@ -26,6 +26,7 @@ from nvdp.http.routes import STATUS_PATH, Response
 from nvdp.model.held import Holding
 from nvdp.model.inventory import Fault, UnreadableGpu
 from nvdp.model.listing import Strategy
+from nvdp.model.pause import Pause
 from nvdp.model.reasons import Cause
 from nvdp.model.status import (
     ConfigStatus,
@@ -210,6 +211,7 @@ def build_large() -> Status:
     )
     return msgspec.structs.replace(
         WELL,
+        pause=Pause(by="nvdp pause", note="w" * 200, since=AT),
         resources=(resource(LONGEST, replicas=(10, 100)), resource("nvidia.com/gpu", replicas=(1,))),
         devices=devices,
         holders=holders,
