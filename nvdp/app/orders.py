@@ -49,7 +49,7 @@ class NodeOrders:
             kept = f"; a restart of nvdp would take the driver back: {error}"
         self._post(PauseOrdered(pause=pause))
         if self._gpus.wait_released(_RELEASE_LIMIT_S):
-            text = f"paused: all devices are Unhealthy, and no process of nvdp has the driver open{kept}"
+            text = f"paused: all devices are Unhealthy, the driver is free of nvdp; nvdp resume when done{kept}"
             return Carried(done=not kept, text=text)
         text = (
             f"paused, but an NVML child has not ended within {_RELEASE_LIMIT_S:g}s: it sleeps in the driver and keeps "
