@@ -102,6 +102,7 @@ def foresee_live(config: Config, options: ProcessOptions, *, compares: bool) -> 
         ailments=scanned.ailments,
         pins=state.pins,
         names=frozenset(state.resources),
+        indices=state.indices,
         held=view.held,
         in_force=state.config.hash if state.config is not None else "",
     )

@@ -158,6 +158,8 @@ def _build_waits(status: Status) -> list[str]:
 
 
 def _describe_wait(wait: Wait, gpu: str) -> str:
+    if wait.text:
+        return f"{gpu}  no new pods: {wait.text}  since {describe_moment(wait.since)}"
     what = f"{wait.before} → {wait.after}" if wait.after else f"{wait.devices} of {wait.before} leave"
     pods = f"for {_join_fitting(wait.holders, _LEAST_ROOM)}" if wait.holders else "for the kubelet to take note"
     return f"{gpu}  {what}  {pods} since {describe_moment(wait.since)}"

@@ -153,8 +153,13 @@ def _find_dropped(preview: Preview, form: Form | None, held: Mapping[Form, Mappi
 
 def _is_untold(uuid: str, preview: Preview, running: Running) -> bool:
     """Whether it may be listed now as it will be, Unhealthy, which the kubelet does not tell."""
-    takes_none = uuid in preview.node.ailments or uuid in preview.plan.cordoned
-    return running.is_partial and takes_none and uuid not in running.forms
+    return running.is_partial and _takes_none(uuid, preview) and uuid not in running.forms
+
+
+def _takes_none(uuid: str, preview: Preview) -> bool:
+    """Whether it takes no new pods, and would not if it were listed already."""
+    plan = preview.plan
+    return uuid in preview.node.ailments or uuid in plan.cordoned or uuid in plan.renumbered
 
 
 def _count(preview: Preview, running: Running) -> tuple[CountChange, ...]:
@@ -173,7 +178,7 @@ def _count_told(uuid: str, assignment: Assignment, preview: Preview, running: Ru
     """Its devices, as far as who tells of what runs now would tell of them, should nothing change."""
     if _is_untold(uuid, preview, running):
         return 0
-    takes_none = uuid in preview.node.ailments or uuid in preview.plan.cordoned
+    takes_none = _takes_none(uuid, preview)
     form, count = running.forms.get(uuid, (None, 0))
     return count if running.is_partial and takes_none and form == assignment.form else assignment.replicas
 

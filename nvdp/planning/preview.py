@@ -18,10 +18,12 @@ from nvdp.model.deviceref import RefKind
 from nvdp.model.health import Ailment
 from nvdp.model.held import Held, Holding, Source
 from nvdp.model.inventory import Gpu, Inventory
+from nvdp.model.reasons import Cause
 from nvdp.model.status import EXCLUDED
 from nvdp.planning.allotment import resolve_pins
 from nvdp.planning.assignment import Assignment, Withheld, order_gpus
 from nvdp.planning.entries import Entry, list_entries
+from nvdp.planning.indices import restore_indices
 from nvdp.planning.judging import find_unfit
 from nvdp.planning.ledger import our_holdings, restore
 from nvdp.planning.mps import ClientLimits, find_client_limits
@@ -36,14 +38,16 @@ _NOTHING_HELD: Final = Held(source=Source.POD_RESOURCES, requested_at=_LONG_S)
 class Node(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a node. Offline that is the machine alone: nothing was pinned, and no pod holds anything.
 
-    ``pins`` are those remembered, ``names`` the resources that were ever advertised. ``held`` must be an answer, of any
-    age; ``in_force`` is the hash of the configuration that the node runs on, which is not judged again.
+    ``pins`` are those remembered, ``names`` the resources that were ever advertised, ``indices`` those under which GPUs
+    were handed out, by resource and ID. ``held`` must be an answer, of any age; ``in_force`` is the hash of the
+    configuration that the node runs on, which is not judged again.
     """
 
     inventory: Inventory
     ailments: Mapping[str, Ailment] = {}
     pins: Mapping[str, str] = {}
     names: frozenset[str] = frozenset()
+    indices: Mapping[str, Mapping[str, str]] = {}
     held: Held = _NOTHING_HELD
     in_force: str = ""
 
@@ -163,6 +167,7 @@ def build_preview(config: Config, node: Node) -> Preview:
             names=node.names,
             pins=pins,
             control_nodes=(),
+            indices=restore_indices(node.indices, now=node.held.requested_at - _LONG_S),
             now=node.held.requested_at,
         )
     )
@@ -235,6 +240,7 @@ def _find_left_out(config: Config, node: Node, plan: Plan, gpus: tuple[Gpu, ...]
     for gpu in gpus:
         withheld, assignment = plan.withheld.get(gpu.uuid), plan.assignments.get(gpu.uuid)
         cordon, ailment = plan.cordoned.get(gpu.uuid), node.ailments.get(gpu.uuid)
+        renumbered = plan.renumbered.get(gpu.uuid)
         path = text = ""
         if withheld is not None:
             why, path = _classify(withheld), withheld.path
@@ -243,6 +249,8 @@ def _find_left_out(config: Config, node: Node, plan: Plan, gpus: tuple[Gpu, ...]
             why, path = Why.CORDONED, cordon
         elif ailment is not None:
             why, text = Why.UNHEALTHY, f"{ailment.cause.value}: {ailment.text}"
+        elif renumbered is not None:
+            why, text = Why.UNHEALTHY, f"{Cause.HELD.value}: {renumbered.text}"
         else:
             continue
         yield LeftOut(

@@ -1,4 +1,4 @@
-"""What waits for pods to end, and for which: two-phase withdrawals and mode changes, as others may see them."""
+"""What waits for pods to end, and for which, as others may see it: withdrawals, mode changes, GPUs counted anew."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import msgspec
 
 from nvdp.model.reasons import Cause
 from nvdp.model.status import Wait
-from nvdp.planning.assignment import Form
+from nvdp.planning.assignment import Assignment, Form
+from nvdp.planning.indices import Renumbered
 from nvdp.planning.plan import ModeChange, Plan
 
 
@@ -20,7 +21,8 @@ class _Leaving(msgspec.Struct):
 
 
 def find_waits(plan: Plan, before: Iterable[Wait], *, wall: float) -> tuple[Wait, ...]:
-    """Mode changes first, then what leaves without the GPU's becoming something else, each in list order.
+    """Mode changes first, then what leaves without the GPU's becoming something else, then what takes no new pods for
+    its index; each in list order.
 
     What waited ``before`` keeps its beginning; what is new begins now, at ``wall``. A pass over all lists, but only
     while something waits.
@@ -32,6 +34,9 @@ def find_waits(plan: Plan, before: Iterable[Wait], *, wall: float) -> tuple[Wait
     found += [
         Wait(gpu_uuid=uuid, before=form.resource, devices=one.devices, holders=tuple(one.holders), since=0.0)
         for (uuid, form), one in leaving.items()
+    ]
+    found += [
+        _await(uuid, plan.assignments[uuid], one) for uuid, one in plan.renumbered.items() if uuid in plan.assignments
     ]
     since = {_key(wait): wait.since for wait in before}
     return tuple(msgspec.structs.replace(wait, since=since.get(_key(wait), wall)) for wait in found)
@@ -67,5 +72,16 @@ def _change(change: ModeChange, leaving: _Leaving) -> Wait:
     )
 
 
-def _key(wait: Wait) -> tuple[str, str, str]:
-    return wait.gpu_uuid, wait.before, wait.after
+def _await(gpu_uuid: str, assignment: Assignment, one: Renumbered) -> Wait:
+    return Wait(
+        gpu_uuid=gpu_uuid,
+        before=assignment.form.resource,
+        devices=assignment.replicas,
+        holders=one.pods,
+        text=one.text,
+        since=0.0,
+    )
+
+
+def _key(wait: Wait) -> tuple[str, str, str, bool]:
+    return wait.gpu_uuid, wait.before, wait.after, bool(wait.text)

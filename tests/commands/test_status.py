@@ -183,9 +183,11 @@ def test_waits_and_a_refused_and_a_waiting_edit_are_shown():
     waits = (
         Wait(gpu_uuid=uuid(0), before="a", after="b", devices=1, holders=("team-a/nb-1",), since=AT),
         Wait(gpu_uuid="GPU-gone-for-good", before="a", devices=3, since=AT),
+        Wait(gpu_uuid=uuid(0), before="a", devices=1, holders=("team-a/nb-1",), text="held as index 3", since=AT),
     )
     text = text_of(msgspec.structs.replace(WELL, config=config, waits=waits))
     assert "GPU 0  a → b  for team-a/nb-1 since 2026-11-29T03:12:07Z\n" in text
+    assert "GPU 0  no new pods: held as index 3  since 2026-11-29T03:12:07Z\n" in text
     assert "GPU-gone-for  3 of a leave  for the kubelet to take note since" in text
     assert "refused   /config/mixed:1:1: wrong\nwaits     sha256:2  until 2026-11-29T03:12:07Z" in text
 

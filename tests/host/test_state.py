@@ -22,6 +22,7 @@ GOOD = State(
     config=AppliedConfig(text="version: v1\n# ünïcode\n", source="/config/mixed", hash="sha256:1f0c9a2e77b0"),
     pins={"0": "GPU-4cf8db2d-06c0-7d70-1a51-e59b25b2c16c"},
     resources=("nvidia.com/gpu", "nvidia.com/gpu.shared"),
+    indices={"nvidia.com/gpu": {"GPU-4cf8db2d-06c0-7d70-1a51-e59b25b2c16c": "3"}},
 )
 
 

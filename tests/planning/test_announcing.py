@@ -8,6 +8,7 @@ from nvdp.model.listing import AllocationFacts, GpuFacts, Strategy
 from nvdp.model.reasons import Cause, Reason
 from nvdp.planning.announcing import announce_emptied, announce_health, announce_plan, describe_changes
 from nvdp.planning.assignment import Assignment, Form, Withheld
+from nvdp.planning.indices import Renumbered
 from nvdp.planning.plan import ModeChange, Plan
 from tests.planning.values import GPU, SHARED, ailment, gpu, holding, inventory, listed, uuid
 
@@ -16,7 +17,7 @@ WHOLE, SLICED, RENAMED = Form(GPU, shared=False), Form(GPU, shared=True), Form(S
 GIB = 2**30
 
 
-def plan(*, changes=(), assignments=None, withheld=None, lists=None, cordoned=None):
+def plan(*, changes=(), assignments=None, withheld=None, lists=None, cordoned=None, renumbered=None):
     assigned = {one: Assignment(form=form) for one, form in (assignments or {}).items()}
     return Plan(
         lists=lists or {},
@@ -24,6 +25,7 @@ def plan(*, changes=(), assignments=None, withheld=None, lists=None, cordoned=No
         assignments=assigned,
         withheld=withheld or {},
         cordoned=cordoned or {},
+        renumbered=renumbered or {},
         changes=tuple(changes),
     )
 
@@ -257,3 +259,31 @@ def test_a_clock_that_was_set_back_makes_no_negative_time():
 
 def test_a_device_that_left_the_inventory_did_not_recover():
     assert told_of_health({A: XID}, {}, gpus=[gpu(1)]) == ()
+
+
+# GPUs that NVML counts anew
+
+MOVED = {A: Renumbered(text="held by team/nb as index 1, and it is 0 now", pods=("team/nb",))}
+
+
+def test_a_card_that_takes_no_new_pods_for_its_index_is_told_once_and_once_more_when_it_is_on_offer_again():
+    offered, waiting = ({GPU: listed(GPU, A)}, {GPU: listed(GPU, A, unhealthy=(A,))})
+    before = plan(assignments={A: WHOLE}, lists=offered)
+    after = plan(assignments={A: WHOLE}, lists=waiting, renumbered=MOVED)
+    (one,) = announce_plan(before, after, inventory(gpu(0)))
+    assert one.reason is Reason.DEVICE_UNHEALTHY
+    assert one.text == (
+        f"{A} (index 0, 0000:10:00.0): held by team/nb as index 1, and it is 0 now; "
+        "takes no new pods until these have ended"
+    )
+    assert one.fields == {"device": A, "cause": "Held", "pods": ["team/nb"], "index": 0, "pci": "0000:10:00.0"}
+    assert told(after, after, gpu(0)) == []
+    ((reason, text),) = told(after, before, gpu(0))
+    assert reason is Reason.DEVICE_RECOVERED
+    assert "have ended, or NVML counts as before" in text
+
+
+def test_of_a_card_that_is_not_on_offer_anyway_neither_is_told():
+    nothing, waiting = plan(), plan(renumbered=MOVED)
+    assert told(nothing, waiting, gpu(0)) == []
+    assert told(waiting, nothing, gpu(0)) == []

@@ -13,6 +13,7 @@ from nvdp.planning.indices import BY_UUID, HandedOut, keep_indices, restore_indi
 from nvdp.planning.ledger import give, note_taken, restore
 from nvdp.planning.plan import build_plan
 from nvdp.planning.response import VISIBLE_DEVICES, build_allocation
+from nvdp.planning.waits import find_waits
 from tests.planning.values import GPU, ailment, answer, given_out, gpu, holding, inputs, inventory, parse, sliced, uuid
 
 pytestmark = pytest.mark.invariant(10)
@@ -334,3 +335,14 @@ def test_at_once_means_two_plans_of_the_same_inputs_are_equal():
     given = inputs(INDEX, *cards(1, 0), held=answer(holding(uuid(0))), indices=known(_0="0"))
     assert build_plan(given) == build_plan(given)
     assert inventory(*cards(1, 0)) == given.inventory
+
+
+def test_each_card_that_waits_is_shown_with_the_pods_since_when():
+    found = plan(INDEX, cards(1, 0), 0, indices=known(_0="0"))
+    waits = find_waits(found, (), wall=50.0)
+    assert [(wait.gpu_uuid, wait.before, wait.after, wait.holders, wait.since) for wait in waits] == [
+        (uuid(0), GPU, "", ("team/pod-0",), 50.0),
+        (uuid(1), GPU, "", ("team/pod-0",), 50.0),
+    ]
+    assert [wait.text for wait in waits] == [found.renumbered[uuid(number)].text for number in (0, 1)]
+    assert find_waits(found, waits, wall=60.0) == waits

@@ -320,3 +320,16 @@ def test_only_by_choice_is_a_card_offered_anew_while_a_pod_holds_it(mode):
     config = sliced(2, rename=True, more=f"allocation: {{modeChange: {mode}}}")
     preview = build_preview(config, node(1, held=answer(holding(uuid(0)), at=50.0)))
     assert row_of(preview, SHARED).healthy_count == (0 if mode == "when-free" else 2)
+
+
+def test_a_card_that_waits_for_pods_that_know_another_by_its_index_is_left_out_as_the_daemon_leaves_it():
+    config = parse("flags: {plugin: {deviceIDStrategy: index}}")
+    renumbered = inventory(gpu(1, index=0), gpu(0, index=1))
+    known = {"held": answer(holding(uuid(0)), at=5000.0), "indices": {GPU: {uuid(0): "0"}}}
+    preview = build_preview(config, Node(inventory=renumbered, **known))
+    assert left_out(preview) == {uuid(0): (Why.UNHEALTHY, "", GPU), uuid(1): (Why.UNHEALTHY, "", GPU)}
+    assert [one.text for one in preview.left_out] == [
+        "Held: held by team/pod as index 0, and it is 1 now",
+        f"Held: {uuid(0)} is held by team/pod as index 0, which is this GPU now",
+    ]
+    assert build_preview(config, Node(inventory=renumbered, **(known | {"indices": {}}))).left_out == ()
