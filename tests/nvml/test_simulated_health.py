@@ -31,9 +31,9 @@ ALL = (
 
 @pytest.fixture
 def write_node(tmp_path):
-    def write(*lines: str) -> str:
+    def write(*lines: str, node: str = NODE) -> str:
         fresh = tmp_path / "fresh.yaml"
-        fresh.write_text("\n".join([NODE, *lines]))
+        fresh.write_text("\n".join([node, *lines]))
         fresh.rename(tmp_path / "node.yaml")
         return str(tmp_path / "node.yaml")
 
@@ -95,6 +95,19 @@ def test_nothing_is_told_of_before_the_registration_nor_twice_when_the_list_grow
     write_node("events: [{gpu: 0, xid: 1}, {gpu: 0, xid: 2}, {gpu: 0, xid: 2}]")
     assert fetch(nvml, event_set)[2] == 2, "the same once more"
     with raises(nvml.NVML_ERROR_TIMEOUT):
+        fetch(nvml, event_set, timeout_ms=0)
+
+
+def test_a_card_in_another_place_has_its_own_events_once(nvml, event_set, write_node) -> None:
+    events = "{gpu: GPU-a, xid: 1}, {gpu: GPU-c, xid: 2}"
+    write_node(f"events: [{events}]")
+    assert [fetch(nvml, event_set)[2] for _ in range(2)] == [1, 2]
+
+    first, second, third = NODE.strip().splitlines()[1:]
+    write_node(f"events: [{events}, {{gpu: GPU-c, xid: 3}}]", node="\n".join(["gpus:", third, first, second]))
+
+    assert fetch(nvml, event_set)[:3] == (0, 8, 3)
+    with pytest.raises(pynvml.NVMLError_Timeout):
         fetch(nvml, event_set, timeout_ms=0)
 
 

@@ -8,34 +8,28 @@ from itertools import takewhile
 
 import msgspec
 
-from nvdp.nvml.simulated.node import EventRule
-
-
-class Registration(msgspec.Struct, frozen=True):
-    """The event types of one card that a set is to be told, and the handle that they will come with."""
-
-    types: int
-    handle: int
+from nvdp.nvml.simulated.node import Instance
 
 
 class Happening(msgspec.Struct, frozen=True):
-    """An event with its NVML type."""
+    """An event in NVML's terms. ``handle`` is its card's, which is the same wherever the card is in the node file."""
 
     type: int
-    rule: EventRule
+    handle: int
+    data: int
+    instance: Instance | None
 
 
 class EventSet:
-    """One set: the cards it is registered for, by position, and what waits to be fetched."""
+    """One set: the event types that it is to be told, by the handle of the card, and what waits to be fetched."""
 
     def __init__(self) -> None:
-        self.registered: dict[int, Registration] = {}
+        self.registered: dict[int, int] = {}
         self.waiting: deque[Happening] = deque()
 
     def hear(self, happening: Happening) -> None:
         """Keep it, if it is of a registered kind."""
-        registration = self.registered.get(happening.rule.position)
-        if registration is not None and registration.types & happening.type:
+        if self.registered.get(happening.handle, 0) & happening.type:
             self.waiting.append(happening)
 
 
@@ -61,7 +55,7 @@ class EventSets:
                 event_set.hear(happening)
 
 
-def find_new(before: Sequence[EventRule], now: Sequence[EventRule]) -> Iterator[EventRule]:
+def find_new(before: Sequence[Happening], now: Sequence[Happening]) -> Iterator[Happening]:
     """What has happened since: the entries that were not there before. Lists grow at their end, or begin anew."""
     known = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(before, now, strict=False)))
     yield from now[known:]

@@ -10,7 +10,7 @@ import pynvml
 
 from nvdp.nvml.conditions import RECOVERY_ACTION_FIELD
 from nvdp.nvml.kinds import NvmlErrorKind
-from nvdp.nvml.simulated.events import EventSet, Registration
+from nvdp.nvml.simulated.events import EventSet
 from nvdp.nvml.simulated.machine import Machine, NvmlReturn
 from nvdp.nvml.simulated.node import Fabric, SimulatedGpu
 from nvdp.nvml.simulated.signatures import (
@@ -46,7 +46,7 @@ def _supported_types(_machine: Machine, _gpu: SimulatedGpu, types: Any) -> None:
 def _register(machine: Machine, gpu: SimulatedGpu, types: int, event_set: EventSet) -> None:
     if types & ~_SUPPORTED:
         raise NvmlReturn(NvmlErrorKind.INVALID_ARGUMENT.code)
-    event_set.registered[gpu.position] = Registration(types, machine.get_handle(gpu))
+    event_set.registered[machine.get_handle(gpu)] = types
 
 
 def _wait(machine: Machine, event_set: EventSet, data: Any, timeout_ms: int) -> None:
@@ -57,13 +57,13 @@ def _wait(machine: Machine, event_set: EventSet, data: Any, timeout_ms: int) -> 
         if remaining <= 0:
             raise NvmlReturn(NvmlErrorKind.TIMEOUT.code)
         machine.wait_edit(remaining)
-        machine.begin("nvmlEventSetWait", event_set.registered)
+        machine.begin("nvmlEventSetWait", machine.find_positions(event_set.registered))
     happening = event_set.waiting.popleft()
-    rule = happening.rule
-    write_handle(data.device, event_set.registered[rule.position].handle)
-    data.eventType, data.eventData = happening.type, rule.xid or 0
-    data.gpuInstanceId = rule.instance.gpu_instance if rule.instance is not None else _NO_INSTANCE
-    data.computeInstanceId = rule.instance.compute_instance if rule.instance is not None else _NO_INSTANCE
+    write_handle(data.device, happening.handle)
+    data.eventType, data.eventData = happening.type, happening.data
+    instance = happening.instance
+    data.gpuInstanceId = instance.gpu_instance if instance is not None else _NO_INSTANCE
+    data.computeInstanceId = instance.compute_instance if instance is not None else _NO_INSTANCE
 
 
 def _field_values(_machine: Machine, gpu: SimulatedGpu, count: int, fields: Any) -> None:

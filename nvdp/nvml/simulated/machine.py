@@ -91,7 +91,22 @@ class Machine:
             self.node = load_node(str(self._path))
         except HostError as error:
             sys.stderr.write(f"{error}; the simulated machine stays as it was\n")
-        self.event_sets.deliver(map(_classify, find_new(before.events, self.node.events)))
+        self.event_sets.deliver(find_new(self._list_events(before), self._list_events(self.node)))
+
+    def find_positions(self, handles: Collection[int]) -> set[int]:
+        """Where the cards with these handles are now."""
+        return {gpu.position for gpu in self.node.gpus if self._handles.get(_name(gpu)) in handles}
+
+    def _list_events(self, node: Node) -> list[Happening]:
+        return [
+            Happening(
+                type=_classify(rule),
+                handle=self.get_handle(node.gpus[rule.position]),
+                data=rule.xid or 0,
+                instance=rule.instance,
+            )
+            for rule in node.events
+        ]
 
     def wait_edit(self, limit_s: float) -> None:
         """Let other calls go on until the node file may have changed, for at most ``limit_s``; then follow it."""
@@ -146,12 +161,10 @@ def _name(device: Device) -> str:
     return device.uuid or device.pci
 
 
-def _classify(rule: EventRule) -> Happening:
+def _classify(rule: EventRule) -> int:
     if rule.xid is not None:
-        return Happening(pynvml.nvmlEventTypeXidCriticalError, rule)
-    return Happening(
-        pynvml.nvmlEventTypeDoubleBitEccError if rule.double else pynvml.nvmlEventTypeSingleBitEccError, rule
-    )
+        return int(pynvml.nvmlEventTypeXidCriticalError)
+    return int(pynvml.nvmlEventTypeDoubleBitEccError if rule.double else pynvml.nvmlEventTypeSingleBitEccError)
 
 
 def _strike(fault: FaultRule) -> None:

@@ -247,8 +247,8 @@ class SimulatedCall:
         machine.follow()
         taken = [parameter.take(given, machine) for parameter, given in zip(self.parameters, arguments, strict=True)]
         devices = [value for value in taken if isinstance(value, SimulatedGpu | MigDevice)]
-        registered = [position for value in taken if isinstance(value, EventSet) for position in value.registered]
-        machine.begin(self.name, {*registered, *(find_position(device) for device in devices[:1])})
+        sets = [machine.find_positions(value.registered) for value in taken if isinstance(value, EventSet)]
+        machine.begin(self.name, {*(find_position(device) for device in devices[:1])}.union(*sets))
         for device in devices[:1]:
             machine.check(device)
         return self._body(machine, *taken)
