@@ -66,16 +66,16 @@ class NvmlClient:
         """Whether the process has ended and was reaped. Does not block."""
         return self._process.poll() is not None
 
-    def call(self, command: Command, *, limit_s: float) -> Outcome:
+    def call(self, command: Command, *, limit_s: float, init_limit_s: float = INIT_LIMIT_S) -> Outcome:
         """Send ``command`` and wait for its answer, for at most ``limit_s`` after each breadcrumb. Raises nothing.
 
-        Starting, loading and ``nvmlInit`` have a minute.
+        Starting, loading and ``nvmlInit`` have ``init_limit_s``, where that is longer.
         """
         outcome: Outcome | None = self._receiver.expect()
         if outcome is None:
             with contextlib.suppress(OSError):  # the receiver meets the end too, and knows more of it
                 self._connection.sendall(encode_frame(command))
-            outcome = self._follow(limit_s)
+            outcome = self._follow(limit_s, init_limit_s)
         self._usable = not isinstance(outcome, Hung | Died | Closed)
         return outcome
 
@@ -103,10 +103,10 @@ class NvmlClient:
         self._receiver.stop()
         return self.is_gone
 
-    def _follow(self, limit_s: float) -> Outcome:
+    def _follow(self, limit_s: float, init_limit_s: float) -> Outcome:
         while True:
             crumb, heard_at = self._receiver.last
-            limit = max(limit_s, INIT_LIMIT_S) if crumb.call in _SLOW_CALLS else limit_s
+            limit = max(limit_s, init_limit_s) if crumb.call in _SLOW_CALLS else limit_s
             remaining = heard_at + limit - time.monotonic()
             # Not a minute at once: the next breadcrumb may be of a call that has less, and wakes nobody up.
             outcome = self._receiver.find_answer(max(_READ_SOON_S, min(remaining, limit_s)))

@@ -37,7 +37,7 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Processes(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Tell what computes on one GPU; finds it as Probe does."""
+    """Tell what computes or draws on one GPU; finds it as Probe does."""
 
     gpu: GpuRef
     skip: tuple[GpuRef, ...] = ()
@@ -91,14 +91,17 @@ class Probed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class ComputeProcess(msgspec.Struct, frozen=True, kw_only=True):
-    """A process that computes on a GPU. ``memory_bytes`` is None where the driver does not say."""
+    """A process that computes or draws on a GPU. ``memory_bytes`` is None where the driver does not say.
+
+    ``pid`` is that of the child's own PID namespace; from one that is not the host's, others may not be seen at all.
+    """
 
     pid: int
     memory_bytes: int | None = None
 
 
 class ProcessesRead(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The answer to Processes: what computes there, or the fault. Neither if NVML does not count such a GPU."""
+    """The answer to Processes: what uses the GPU, or the fault. Neither if NVML does not count such a GPU."""
 
     processes: tuple[ComputeProcess, ...] | None = None
     fault: Fault | None = None

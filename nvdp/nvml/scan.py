@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from typing import Final, TypeAlias
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Final, TypeAlias
 
 import msgspec
 import pynvml
@@ -11,7 +11,7 @@ import pynvml
 from nvdp.errors import NvmlError
 from nvdp.model.health import Vitals
 from nvdp.model.inventory import Driver, Fault, Gpu, GpuRef, Inventory, MigMode, UnreadableGpu
-from nvdp.nvml.asking import Asker, GpuFacts, build_fault
+from nvdp.nvml.asking import NO_SUCH_FACT, Asker, GpuFacts, build_fault
 from nvdp.nvml.frames import ComputeProcess, Probed, ProcessesRead, Scanned
 from nvdp.nvml.kinds import NvmlErrorKind
 from nvdp.nvml.pci import read_pci
@@ -93,20 +93,21 @@ class GpuReader:
         return Probed(gpu=gpu, fault=gpu.fault, vitals=vitals)
 
     def read_processes(self, wanted: GpuRef, skip: Collection[GpuRef]) -> ProcessesRead:
-        """What computes on one GPU."""
+        """What computes or draws on one GPU, each process once."""
         met = self._find(wanted, skip)
         if isinstance(met, UnreadableGpu):
             return ProcessesRead(fault=met.fault)
         if met is None:
             return ProcessesRead()
         try:
-            found = met.facts.ask(
+            running = met.facts.ask(
                 "nvmlDeviceGetComputeRunningProcesses", pynvml.nvmlDeviceGetComputeRunningProcesses, met.handle
             )
+            found = {one.pid: one for one in (*running, *_read_drawing(met))}
         except NvmlError as error:
             return ProcessesRead(fault=build_fault(error))
         return ProcessesRead(
-            processes=tuple(ComputeProcess(pid=one.pid, memory_bytes=one.usedGpuMemory) for one in found)
+            processes=tuple(ComputeProcess(pid=one.pid, memory_bytes=one.usedGpuMemory) for one in found.values())
         )
 
     def _count(self) -> int:
@@ -194,6 +195,18 @@ def _is_another(wanted: GpuRef, ref: GpuRef) -> bool:
     if wanted.uuid is not None:
         return ref.uuid is not None and ref.uuid != wanted.uuid
     return ref.index != wanted.index
+
+
+def _read_drawing(met: _Met) -> Sequence[Any]:
+    """The processes that draw; of a GPU that does not draw, or a library too old to tell, there are none."""
+    call, function = "nvmlDeviceGetGraphicsRunningProcesses", pynvml.nvmlDeviceGetGraphicsRunningProcesses
+    try:
+        found: Sequence[Any] = met.facts.ask(call, function, met.handle)
+    except NvmlError as error:
+        if error.kind in NO_SUCH_FACT:
+            return ()
+        raise
+    return found
 
 
 def _read_uuid(handle: object) -> str:

@@ -25,7 +25,7 @@ gpus:
   mig: enabled
   instances: [{profile: 1g.10gb, uuid: MIG-1}, {profile: 3g.40gb, uuid: MIG-2}]
   nvswitchLinks: 2
-  processes: [{pid: 42, memoryBytes: 1048576}, {pid: 43}]
+  processes: [{pid: 42, memoryBytes: 1048576}, {pid: 43}, {pid: 44, graphics: true}]
 - {model: t4, uuid: GPU-c, pci: 0000:0f:00.0, numa: 0}
 nvlinks: [{gpus: [0, 1], links: 3}]
 pcieSwitches: [[0, 2]]
@@ -99,6 +99,7 @@ def test_a_card_tells_its_facts(nvml) -> None:
         (42, 1 << 20),
         (43, 0),
     ]
+    assert [process.pid for process in nvml.nvmlDeviceGetGraphicsRunningProcesses(card)] == [44]
 
 
 def test_a_card_is_found_by_uuid_and_slot(nvml) -> None:

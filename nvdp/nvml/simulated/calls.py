@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from typing import Any, Final
 
 import pynvml
@@ -10,7 +11,7 @@ import pynvml
 from nvdp.nvml.kinds import NvmlErrorKind, describe_code
 from nvdp.nvml.simulated.health_calls import HEALTH_CALLS
 from nvdp.nvml.simulated.machine import Device, Machine, MigDevice, NvmlReturn
-from nvdp.nvml.simulated.node import MigState, SimulatedGpu
+from nvdp.nvml.simulated.node import MigState, Process, SimulatedGpu
 from nvdp.nvml.simulated.signatures import (
     GpuHandle,
     GpuIndex,
@@ -174,11 +175,19 @@ def _link_remote_pci(machine: Machine, gpu: SimulatedGpu, link: int, info: Any) 
     _write_pci(info, peer.pci if peer is not None else "0000:ff:00.0")
 
 
-def _processes(_machine: Machine, gpu: SimulatedGpu, count: Any, array: Any) -> None:
-    room, count.value = count.value, len(gpu.processes)
-    if room < len(gpu.processes) or (array is None and gpu.processes):
+def _computing(_machine: Machine, gpu: SimulatedGpu, count: Any, array: Any) -> None:
+    _write_processes([process for process in gpu.processes if not process.graphics], count, array)
+
+
+def _drawing(_machine: Machine, gpu: SimulatedGpu, count: Any, array: Any) -> None:
+    _write_processes([process for process in gpu.processes if process.graphics], count, array)
+
+
+def _write_processes(processes: Sequence[Process], count: Any, array: Any) -> None:
+    room, count.value = count.value, len(processes)
+    if room < len(processes) or (array is None and processes):
         raise NvmlReturn(NvmlErrorKind.INSUFFICIENT_SIZE.code)
-    for place, process in enumerate(gpu.processes):
+    for place, process in enumerate(processes):
         array[place].pid = process.pid
         array[place].usedGpuMemory = process.memory_bytes
         array[place].gpuInstanceId = array[place].computeInstanceId = 0xFFFFFFFF
@@ -217,7 +226,11 @@ CALLS: Final[dict[str, tuple[tuple[Parameter, ...], Implementation]]] = {
     "nvmlDeviceGetNvLinkRemotePciInfo_v2": ((_HANDLE, _NUMBER, _PCI_INFO), _link_remote_pci),
     "nvmlDeviceGetComputeRunningProcesses_v3": (
         (_HANDLE, _UINT, OutArray(pynvml.c_nvmlProcessInfo_v3_t)),
-        _processes,
+        _computing,
+    ),
+    "nvmlDeviceGetGraphicsRunningProcesses_v3": (
+        (_HANDLE, _UINT, OutArray(pynvml.c_nvmlProcessInfo_v3_t)),
+        _drawing,
     ),
     **HEALTH_CALLS,
 }

@@ -21,6 +21,7 @@ CALL_NAMES: Final = (
     "nvmlDeviceGetFieldValues",
     "nvmlDeviceGetGpuFabricInfo",
     "nvmlDeviceGetGpuInstanceId",
+    "nvmlDeviceGetGraphicsRunningProcesses",
     "nvmlDeviceGetHandleByIndex",
     "nvmlDeviceGetHandleByPciBusId",
     "nvmlDeviceGetHandleByUUID",

@@ -27,10 +27,11 @@ class SimulatedDriver(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class Process(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
-    """A compute process on a GPU."""
+    """A process on a GPU; it computes, or, with ``graphics``, draws."""
 
     pid: int
     memory_bytes: int = 0
+    graphics: bool = False
 
 
 class Instance(msgspec.Struct, frozen=True, kw_only=True):
