@@ -13,9 +13,15 @@ HEALTHY = "Healthy"
 UNHEALTHY = "Unhealthy"
 
 
-def build_options() -> deviceplugin.DevicePluginOptions:
-    """What we can do. The kubelet believes GetDevicePluginOptions; old ones believed Register: both say this."""
-    return deviceplugin.DevicePluginOptions(pre_start_required=False, get_preferred_allocation_available=True)
+def build_options(*, pre_start_required: bool) -> deviceplugin.DevicePluginOptions:
+    """What we can do. The kubelet believes GetDevicePluginOptions; old ones believed Register: both say this.
+
+    ``pre_start_required``: PreStartContainer is to be called before each start of a container. As the kubelet asks only
+    when a plugin registers, it stays as it is for the life of the process.
+    """
+    return deviceplugin.DevicePluginOptions(
+        pre_start_required=pre_start_required, get_preferred_allocation_available=True
+    )
 
 
 def encode_list(listed: ResourceList) -> bytes:

@@ -49,6 +49,7 @@ class Registration:
         *,
         endpoint: str,
         resource: str,
+        pre_start_required: bool = False,
         done: Callable[[Registration, KubeletError | None], None],
         deadline_s: float = DEADLINE_S,
     ) -> None:
@@ -57,7 +58,10 @@ class Registration:
         self._kubelet_socket = kubelet_socket
         self._channel = grpc.insecure_channel(build_address(kubelet_socket), options=_OPTIONS)
         request = deviceplugin.RegisterRequest(
-            version=VERSION, endpoint=endpoint, resource_name=resource, options=build_options()
+            version=VERSION,
+            endpoint=endpoint,
+            resource_name=resource,
+            options=build_options(pre_start_required=pre_start_required),
         )
         # Not as a future of grpc: that waits on a thread of grpc's own, and if there is none to be had, for ever.
         thread = threading.Thread(

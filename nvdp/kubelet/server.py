@@ -29,6 +29,7 @@ from nvdp.kubelet.sockets import (
     connect_once,
     find_socket_identity,
 )
+from nvdp.kubelet.starts import ContainerStarts
 from nvdp.kubelet.streams import ListStreams
 
 PREFIX = "nvdp-"
@@ -64,11 +65,22 @@ def build_address(path: Path) -> str:
 
 
 class PluginServer:
-    """A gRPC server on ``path``, from ``start`` to ``stop``. Both are for one thread, the rest for any."""
+    """A gRPC server on ``path``, from ``start`` to ``stop``. Both are for one thread, the rest for any.
 
-    def __init__(self, path: Path, *, service: grpc.GenericRpcHandler[Any, Any], streams: ListStreams) -> None:
+    ``streams`` and, where starts are checked, ``starts`` are those of ``service``: the server ends them when it stops.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        service: grpc.GenericRpcHandler[Any, Any],
+        streams: ListStreams,
+        starts: ContainerStarts | None = None,
+    ) -> None:
         self.path = path
         self.streams = streams
+        self._starts = starts
         self._identity: SocketIdentity | None = None
         self._pool = CallPool(_UNARY_THREADS, name="plugin-call")
         self._server = grpc.server(self._pool, handlers=[service], options=_OPTIONS)
@@ -118,7 +130,7 @@ class PluginServer:
         return probe_socket(self.path, timeout_s)
 
     def stop(self, *, grace_s: float) -> None:
-        """Remove the socket if it is ours, end the streams, let calls finish for ``grace_s``, then cut them off.
+        """Remove the socket if it is ours, end streams and waits, let calls finish for ``grace_s``, then cut them off.
 
         Blocks until all calls are over, two seconds more at most.
         """
@@ -126,9 +138,13 @@ class PluginServer:
             with contextlib.suppress(OSError):
                 self.path.unlink()
         self.streams.end_all()
+        if self._starts is not None:
+            self._starts.end_all()
         self._server.stop(grace_s).wait(grace_s + _STOP_LIMIT_S)
         self._pool.shutdown(wait=False)
         self.streams.close()
+        if self._starts is not None:
+            self._starts.close()
 
 
 def probe_socket(path: Path, timeout_s: float) -> bool:

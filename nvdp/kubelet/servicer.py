@@ -1,12 +1,14 @@
 """The five methods that the kubelet calls, answered from the feed alone: no NVML, no file, no network.
 
-Every answer is bounded by computation on one snapshot, so that no pod's admission ever waits for a GPU.
+Every answer is bounded by computation on one snapshot, so that no pod's admission ever waits for a GPU. The one that
+may wait is PreStartContainer, if a check is on.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import grpc
@@ -26,6 +28,7 @@ from nvdp.kubelet.protocol import (
     Call,
     build_service,
 )
+from nvdp.kubelet.starts import STOPPING, ContainerStarts
 from nvdp.kubelet.streams import ListStreams, Observe
 from nvdp.log import Log, describe_exception
 from nvdp.model.reasons import Level, Reason
@@ -39,6 +42,8 @@ A = TypeVar("A", bound=Message)
 _CODES = {
     "unknown_device": grpc.StatusCode.NOT_FOUND,
     "unhealthy": grpc.StatusCode.FAILED_PRECONDITION,
+    "not_idle": grpc.StatusCode.FAILED_PRECONDITION,
+    STOPPING: grpc.StatusCode.UNAVAILABLE,
 }
 _MAX_NAMED = 8  # IDs in a line for people; the field has them all
 
@@ -69,12 +74,18 @@ class DevicePluginServicer:
         self._refused = refused
         self._clock = clock
 
-    def build_service(self, streams: ListStreams) -> grpc.GenericRpcHandler[Any, Any]:
-        """The service for a server, with ``streams`` to answer ListAndWatch. Its lists come encoded."""
+    def build_service(
+        self, streams: ListStreams, starts: ContainerStarts | None = None
+    ) -> grpc.GenericRpcHandler[Any, Any]:
+        """The service for a server, with ``streams`` to answer ListAndWatch. Its lists come encoded.
+
+        PreStartContainer is asked for, and waits, only with ``starts``.
+        """
+        options = build_options(pre_start_required=starts is not None)
         return build_service(
             DEVICE_PLUGIN,
             {
-                GET_DEVICE_PLUGIN_OPTIONS: self._handler(GET_DEVICE_PLUGIN_OPTIONS, lambda _: build_options()),
+                GET_DEVICE_PLUGIN_OPTIONS: self._handler(GET_DEVICE_PLUGIN_OPTIONS, lambda _: options),
                 LIST_AND_WATCH: grpc.unary_stream_rpc_method_handler(
                     streams.build_handler(), request_deserializer=LIST_AND_WATCH.request.FromString
                 ),
@@ -82,9 +93,9 @@ class DevicePluginServicer:
                     GET_PREFERRED_ALLOCATION, self.get_preferred_allocation, otherwise=_prefer_nothing
                 ),
                 ALLOCATE: self._handler(ALLOCATE, self.allocate),
-                PRE_START_CONTAINER: self._handler(
-                    PRE_START_CONTAINER, lambda _: deviceplugin.PreStartContainerResponse()
-                ),
+                PRE_START_CONTAINER: self._handler(PRE_START_CONTAINER, _let_start)
+                if starts is None
+                else self._pre_start_handler(starts),
             },
         )
 
@@ -127,6 +138,18 @@ class DevicePluginServicer:
             container_responses=[build_container_response(allocation) for allocation in allocations]
         )
 
+    def pre_start(
+        self, request: deviceplugin.PreStartContainerRequest, starts: ContainerStarts, context: grpc.ServicerContext
+    ) -> deviceplugin.PreStartContainerResponse:
+        """Blocks until the container may start. Raises AllocationError if it must not."""
+        try:
+            starts.wait(self._feed.current.listed, list(request.devices_ids), context)
+        except AllocationError as error:
+            if error.reason != STOPPING:
+                self._refused(error.reason)
+            raise
+        return _let_start(request)
+
     def _log_served(self, resource: str, ids: Sequence[str], allocation: ContainerAllocation, seconds: float) -> None:
         given = " ".join(f"{name}={value}" for name, value in allocation.envs.items())
         more = f" and {len(ids) - _MAX_NAMED} more" if len(ids) > _MAX_NAMED else ""
@@ -147,23 +170,44 @@ class DevicePluginServicer:
         """
 
         def handle(request: Q, context: grpc.ServicerContext) -> A:
-            started_at = self._clock()
-            code, text = grpc.StatusCode.OK, ""
-            try:
-                return answer(request)
-            except AllocationError as error:
-                code, text = _CODES.get(error.reason, grpc.StatusCode.INVALID_ARGUMENT), str(error)
-            except Exception as error:  # noqa: BLE001 - a defect costs one call, never the server
-                code, text = grpc.StatusCode.INTERNAL, f"nvdp failed in {call.method}; its log says why"
-                self._log_defect(call.method, error)
-                if otherwise is not None:
-                    return otherwise(request)
-            finally:
-                self._observe(call.method, code.name, self._clock() - started_at)
-            context.abort(code, text)
-            raise AssertionError  # abort has raised
+            return self._answer(call, request, answer, context=context, otherwise=otherwise)
 
         return call.unary_handler(handle)
+
+    def _pre_start_handler(self, starts: ContainerStarts) -> grpc.RpcMethodHandler[Any, Any]:
+        """The same for the call that waits, on threads of its own. A defect of the check lets the container start."""
+
+        def handle(request: Any, context: grpc.ServicerContext) -> Any:
+            answer = partial(self.pre_start, starts=starts, context=context)
+            return self._answer(PRE_START_CONTAINER, request, answer, context=context, otherwise=_let_start)
+
+        handle.experimental_thread_pool = starts.pool  # type: ignore[attr-defined] # as for streams, see there
+        return PRE_START_CONTAINER.unary_handler(handle)
+
+    def _answer(
+        self,
+        call: Call[Q, A],
+        request: Q,
+        answer: Callable[[Q], A],
+        *,
+        context: grpc.ServicerContext,
+        otherwise: Callable[[Q], A] | None,
+    ) -> A:
+        started_at = self._clock()
+        code, text = grpc.StatusCode.OK, ""
+        try:
+            return answer(request)
+        except AllocationError as error:
+            code, text = _CODES.get(error.reason, grpc.StatusCode.INVALID_ARGUMENT), str(error)
+        except Exception as error:  # noqa: BLE001 - a defect costs one call, never the server
+            code, text = grpc.StatusCode.INTERNAL, f"nvdp failed in {call.method}; its log says why"
+            self._log_defect(call.method, error)
+            if otherwise is not None:
+                return otherwise(request)
+        finally:
+            self._observe(call.method, code.name, self._clock() - started_at)
+        context.abort(code, text)
+        raise AssertionError  # abort has raised
 
     def _log_defect(self, method: str, error: Exception) -> None:
         self._log(
@@ -173,6 +217,11 @@ class DevicePluginServicer:
             resource=self._feed.current.listed.resource,
             **describe_exception(error),
         )
+
+
+def _let_start(_request: deviceplugin.PreStartContainerRequest) -> deviceplugin.PreStartContainerResponse:
+    """Nothing is against the start of the container."""
+    return deviceplugin.PreStartContainerResponse()
 
 
 def _prefer_nothing(request: deviceplugin.PreferredAllocationRequest) -> deviceplugin.PreferredAllocationResponse:

@@ -209,6 +209,7 @@ class Registrar:
                 kubelet_socket,
                 endpoint=self.server.endpoint,
                 resource=self._resource,
+                pre_start_required=self._plugin.pre_start_required,
                 done=lambda attempt, error: self._call_later(partial(self._take_outcome, attempt, error)),
             )
         except KubeletError as error:

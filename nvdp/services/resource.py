@@ -17,6 +17,7 @@ from typing import Protocol
 from nvdp.kubelet.feed import Feed
 from nvdp.kubelet.plugin import Plugin
 from nvdp.kubelet.servicer import DevicePluginServicer
+from nvdp.kubelet.starts import StartCheck
 from nvdp.kubelet.streams import Stream
 from nvdp.log import Log, describe_exception
 from nvdp.model.listing import ResourceList
@@ -47,8 +48,9 @@ class ResourceObserver(Protocol):
 class ResourceActor:
     """Serves and registers the resource of ``first`` from ``start`` to ``stop``. Public methods are for any thread.
 
-    Lists are published to ``feed``, at any time. Nothing here blocks but ``join`` and ``probe``. An exception that
-    nobody expected takes the server down and then leaves the thread: make a new actor.
+    Lists are published to ``feed``, at any time. ``start_check`` is asked before each start of a container. Nothing
+    here blocks but ``join`` and ``probe``. An exception that nobody expected takes the server down and then leaves the
+    thread: make a new actor.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class ResourceActor:
         log: Log,
         observer: ResourceObserver,
         log_allocations: bool = True,
+        start_check: StartCheck | None = None,
         timings: Timings | None = None,
         rng: random.Random | None = None,
     ) -> None:
@@ -80,7 +83,7 @@ class ResourceActor:
         )
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._registrar = Registrar(
-            Plugin(self.feed, servicer, directory=directory, listener=self, observe=observe),
+            Plugin(self.feed, servicer, directory=directory, listener=self, observe=observe, start_check=start_check),
             resource=self.resource,
             kubelet_socket=kubelet_socket,
             call_later=self._inbox.put,

@@ -25,7 +25,7 @@ def short_dir():
 class Served:
     """One plugin with its server and a client; ``notes`` has what it reported: log, rpc, answered, refused, streams."""
 
-    def __init__(self, directory: Path, first, *, log_allocations: bool = True) -> None:
+    def __init__(self, directory: Path, first, *, log_allocations: bool = True, start_check=None) -> None:
         self.notes = Notes()
         self.feed = Feed(first)
         servicer = DevicePluginServicer(
@@ -42,6 +42,7 @@ class Served:
             directory=directory,
             listener=self,
             observe=lambda *observed: self.notes.add("rpc", *observed),
+            start_check=start_check,
         )
         self.server = self.plugin.serve(probe_s=5)
         self.client = PluginClient(self.server.path)

@@ -62,7 +62,10 @@ class PluginClient:
         return list(answer.container_responses[0].device_ids)
 
     def pre_start(self, ids: list[str]):
-        return PRE_START_CONTAINER.unary(self.channel)(
+        return self.pre_start_later(ids).result()
+
+    def pre_start_later(self, ids: list[str]):
+        return PRE_START_CONTAINER.unary(self.channel).future(
             deviceplugin.PreStartContainerRequest(devices_ids=ids), timeout=LIMIT_S
         )
 
