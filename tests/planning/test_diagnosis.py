@@ -89,6 +89,7 @@ def paused(by: str, **facts: object) -> Status:
 REFUSED = "/config/mixed:14:5: sharing.timeSlicing.resources[0].replica: unknown key; did you mean replicas?"
 ONE = f"GPU 3 ({uuid(3)}, 0000:03:00.0)"
 WAITS = Wait(gpu_uuid=uuid(3), before=GPU, after=SHARED, devices=1, holders=("team-a/train-7",), since=1795921927.0)
+COUNTED_ANEW = msgspec.structs.replace(WAITS, after="", text="held by team-a/train-7 as index 2, and it is 3 now")
 
 # What there is; then reason, gravity, and what cause and remedy must say.
 CASES = {
@@ -231,6 +232,19 @@ CASES = {
     "IDs that wait": (
         well(devices=(device(3),), waits=(msgspec.structs.replace(WAITS, after="", devices=7, holders=("some-uid",)),)),
         ("Withdrawing", Gravity.NOTE, f"{ONE}: 7 of {GPU} leave, and wait for some-uid since", "once they have ended"),
+    ),
+    "a GPU that a pod knows by an index that it has no more": (
+        well(devices=(device(3, Cause.HELD),), waits=(COUNTED_ANEW,)),
+        (
+            "DeviceUnhealthy",
+            Gravity.DEGRADED,
+            f"{ONE}: Held: held by team-a/train-7 as index 2, and it is 3 now; no new pods since",
+            "kubectl -n team-a delete pod train-7",
+        ),
+    ),
+    "the same of a pod that has just been admitted": (
+        well(waits=(msgspec.structs.replace(COUNTED_ANEW, holders=()),)),
+        ("DeviceUnhealthy", Gravity.DEGRADED, f"{uuid(3)}: Held: held by", "once they have ended"),
     ),
     "a wait on a GPU that is gone": (
         well(waits=(WAITS,)),
