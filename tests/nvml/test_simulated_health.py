@@ -104,7 +104,7 @@ def test_a_card_in_another_place_has_its_own_events_once(nvml, event_set, write_
     assert [fetch(nvml, event_set)[2] for _ in range(2)] == [1, 2]
 
     first, second, third = NODE.strip().splitlines()[1:]
-    write_node(f"events: [{events}, {{gpu: GPU-c, xid: 3}}]", node="\n".join(["gpus:", third, first, second]))
+    write_node(f"events: [{events}, {{gpu: GPU-c, xid: 3}}]", node=f"gpus:\n{third}\n{first}\n{second}")
 
     assert fetch(nvml, event_set)[:3] == (0, 8, 3)
     with pytest.raises(pynvml.NVMLError_Timeout):
