@@ -56,6 +56,7 @@ class ReferencePlugin:
         self.allocate_error = ""
         self.no_containers = False
         self.prefer_error = ""
+        self.pre_start_error = ""
         self.prefer_answer: list[str] = []
         self.server = grpc.server(ThreadPoolExecutor(200), maximum_concurrent_rpcs=None)
         handlers = {
@@ -174,4 +175,6 @@ class ReferencePlugin:
         )
 
     def _pre_start(self, _, context):
+        if self.pre_start_error:
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, self.pre_start_error)
         return deviceplugin.PreStartContainerResponse()

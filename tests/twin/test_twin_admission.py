@@ -143,6 +143,22 @@ def test_pre_start_is_called_before_each_start_if_asked_for(root):
         assert set(kubelet.calls[-1].ids) == pod.ids(RESOURCE)
 
 
+def test_a_start_that_the_plugin_refuses_leaves_the_pod_waiting_with_its_devices_until_one_succeeds(root):
+    with Kubelet(root) as kubelet, ReferencePlugin(kubelet.directory, pre_start=True) as plugin:
+        serve(kubelet, plugin)
+        plugin.pre_start_error = "not idle"
+        pod, waiting = kubelet.submit("pod", TWO)
+        with pytest.raises(AdmissionError, match="not idle") as caught:
+            waiting.result(5)
+        assert (caught.value.reason, pod.phase) == ("CreateContainerConfigError", "Pending")
+        assert len(pod.ids(RESOURCE)) == 2
+        with pytest.raises(AdmissionError, match="not idle"):
+            kubelet.restart_container(pod, "main")
+        plugin.pre_start_error = ""
+        kubelet.restart_container(pod, "main")
+        assert (pod.phase, pod.error) == ("Running", None)
+
+
 def test_pods_are_admitted_one_after_the_other_behind_a_plugin_that_takes_its_time(root):
     with Kubelet(root) as kubelet, ReferencePlugin(kubelet.directory) as plugin:
         serve(kubelet, plugin)

@@ -155,6 +155,11 @@ class Life:
 
     def start_container(self, pod: Pod, container: str) -> None:
         """Start a container again, in the caller's thread. Raise AdmissionError or KubeletCrashedError."""
+        self._start_container(pod, container)
+        if pod.phase == "Pending":
+            self._set_phase(pod, "Running", None)
+
+    def _start_container(self, pod: Pod, container: str) -> None:
         try:
             self._admission.start_container(pod, container)
         except PluginError as error:
@@ -171,9 +176,6 @@ class Life:
     def _admit(self, pod: Pod, *, running: bool) -> None:
         try:
             self._admission.admit(pod, running=running)
-            if not running:
-                for container in pod.all_containers:
-                    self._admission.start_container(pod, container)
         except PanicError as error:
             raise self._crash(error) from error
         except (AdmissionError, PluginError) as error:
@@ -182,8 +184,19 @@ class Life:
             refusal = error if isinstance(error, AdmissionError) else AdmissionError(str(error))
             self._set_phase(pod, "Failed", refusal)
             raise refusal from error
-        else:
-            self._set_phase(pod, "Running", None)
+        if not running:
+            self._start_containers(pod)
+        self._set_phase(pod, "Running", None)
+
+    def _start_containers(self, pod: Pod) -> None:
+        """A start that fails leaves the pod waiting with what it has; it is tried again (``start_container``)."""
+        try:
+            for container in pod.all_containers:
+                self._start_container(pod, container)
+        except AdmissionError as error:
+            if not self.stopping.is_set():
+                self._set_phase(pod, "Pending", error)
+            raise
 
     def _set_phase(self, pod: Pod, phase: str, error: AdmissionError | None) -> None:
         with self._history.changes:
