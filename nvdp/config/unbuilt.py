@@ -81,8 +81,6 @@ LATER: Final = (
     Later("imex.required", _HOLD, "no GPU would be offered without an IMEX channel",
           lambda imex, _: imex.required and bool(imex.channel_ids)),
     # The same devices are on offer without these: what is missing is a label, a mount, or a refusal later on.
-    Later("allocation.preStartCheck", _WARN, "a GPU with a foreign process would be refused to a container"),
-    Later("allocation.preStartTimeout", _WARN, "the check before a start would wait this long"),
     Later("flags.mpsRoot", _WARN, "MPS daemons would be looked for there"),
     Later("flags.useNodeFeatureAPI", _WARN, "labels would be written to a file"),
     Later("flags.plugin.cdiAnnotationPrefix", _WARN, "CDI annotations would begin with it"),

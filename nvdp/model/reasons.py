@@ -32,6 +32,7 @@ class Reason(enum.Enum):
     DEVICE_FLAPPING = ("DeviceFlapping", Level.WARNING)
     DEVICE_CORDONED = ("DeviceCordoned", Level.INFO)
     DEVICE_UNCORDONED = ("DeviceUncordoned", Level.INFO)
+    DEVICE_NOT_IDLE = ("DeviceNotIdle", Level.WARNING)
     CONFIG_APPLIED = ("ConfigApplied", Level.INFO)
     CONFIG_REFUSED = ("ConfigRefused", Level.ERROR)
     CONFIG_REFERENCE_UNMATCHED = ("ConfigReferenceUnmatched", Level.WARNING)

@@ -53,6 +53,8 @@ def build_facts(
         shared_policy=config.allocation.shared_policy,
         single_replica_key=_ONE_KEY if sliced is not None and sliced.fail_requests_greater_than_one else "",
         distinct_gpus_key=_DISTINCT_KEY if sliced is not None and sliced.require_distinct_gpus else "",
+        pre_start_timeout_s=config.allocation.pre_start_timeout.seconds,
+        call_timeout_s=config.health.call_timeout.seconds,
     )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from nvdp.config.schema import Config
+from nvdp.config.schema import Config, PreStartCheck
 from nvdp.config.unbuilt import Outcome, find_unbuilt
 from nvdp.model.inventory import Gpu, Inventory
 from nvdp.model.names import Pattern
@@ -46,6 +46,8 @@ def find_notes(
     yield from _find_different_replicas(plan)
     yield from _find_idle_entries(config, plan)
     yield from _find_moved_indices(config, inventory, pins, unpinned)
+    if config.allocation.pre_start_check is not PreStartCheck.NONE:
+        yield "allocation.preStartCheck: an nvdp that starts with it uses it; one that runs keeps what it started with"
 
 
 def _find_ours(inventory: Inventory, plan: Plan) -> list[Gpu]:

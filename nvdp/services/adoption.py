@@ -11,7 +11,7 @@ from typing import Protocol
 
 import msgspec
 
-from nvdp.config.schema import Config
+from nvdp.config.schema import Config, PreStartCheck
 from nvdp.config.unbuilt import find_unbuilt
 from nvdp.host.state import AppliedConfig
 from nvdp.log import Log
@@ -82,6 +82,7 @@ class Adoption:
         self._candidate: Config | None = None
         self._text = b""
         self._in_force = self._before = _InForce()
+        self._pre_start_check = PreStartCheck.NONE
         self._to_remember: AppliedConfig | None = None
         self._refused: str | None = None
         self._problems = 0
@@ -94,6 +95,14 @@ class Adoption:
     @property
     def pins(self) -> Mapping[str, str]:
         return self._in_force.pins
+
+    @property
+    def pre_start_check(self) -> PreStartCheck:
+        """What is done before containers start: what the first configuration in force said, until the process ends.
+
+        The kubelet asks for it when a resource registers, and never again.
+        """
+        return self._pre_start_check
 
     @property
     def unmatched(self) -> tuple[str, ...]:
@@ -197,6 +206,7 @@ class Adoption:
                 config=config.name,
                 hash=config.hash,
             )
+        self._tell_of_next_start(config)
         for unbuilt in find_unbuilt(config):
             self._log(Reason.FEATURE_NOT_BUILT, unbuilt.sentence, path=unbuilt.path)
 
@@ -247,9 +257,25 @@ class Adoption:
 
     def _adopt(self, config: Config, inventory: Inventory, ailments: Mapping[str, Ailment]) -> Config:
         self._before = self._in_force
+        if self._before.config is None:
+            self._pre_start_check = config.allocation.pre_start_check
         self._in_force = _InForce(config, self._memory.pins, since=self._wall())
         self.follow(inventory, ailments)
         return config
+
+    def _tell_of_next_start(self, config: Config) -> None:
+        """Say it once if the file has changed what only a new process can follow."""
+        wanted, before = config.allocation.pre_start_check, self._before.config
+        known = before.allocation.pre_start_check if before is not None else self._pre_start_check
+        if wanted not in {known, self._pre_start_check}:
+            text = f"allocation.preStartCheck: {wanted.value} is used from the next start of nvdp on"
+            self._log(
+                Reason.CONFIG_APPLIED,
+                f"{text}; until then it is {self._pre_start_check.value}",
+                level=Level.WARNING,
+                config=config.name,
+                hash=config.hash,
+            )
 
     def _refuse(self, problems: tuple[str, ...], *, missing: bool) -> None:
         first = problems[0]

@@ -34,7 +34,6 @@ USES = [
     ("flags: {plugin: {deviceListStrategy: [envvar, cdi-cri]}}", "flags.plugin.deviceListStrategy", Outcome.WITHHOLD),
     (SHARED % 'rename: s, devices: ["1:0", 2]', "sharing.timeSlicing.resources[0].devices", Outcome.WITHHOLD),
     ("sharing: {mps: {resources: [{name: gpu, replicas: 2}]}}", "sharing.mps.resources[0]", Outcome.WITHHOLD),
-    ("allocation: {preStartCheck: idle}", "allocation.preStartCheck", Outcome.WARN),
     ("flags: {gfd: {oneshot: true}}", "flags.gfd.oneshot", Outcome.WARN),
 ]
 
@@ -60,6 +59,7 @@ def test_a_use_of_a_later_key_is_found_with_its_line_and_outcome(text: str, path
         "flags: {plugin: {deviceListStrategy: [volume-mounts, envvar]}}",
         "imex: {required: true}",
         "allocation: {sharedPolicy: spread, numaHints: false, modeChange: immediate}",
+        "allocation: {preStartCheck: idle, preStartTimeout: 5s}",
         "health: {callTimeout: 2s, profile: catalog, ignoredXIDs: [94], recovery: {holdOff: 2m}}",
     ],
 )

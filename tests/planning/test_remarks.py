@@ -26,6 +26,13 @@ def test_nothing_is_said_where_all_is_well():
     assert remarks(named("NVIDIA A10"), gpu(0)) == ([], [])
 
 
+def test_a_key_that_only_a_new_process_follows_is_noted():
+    assert remarks("allocation: {preStartCheck: idle}", gpu(0)) == (
+        [],
+        ["allocation.preStartCheck: an nvdp that starts with it uses it; one that runs keeps what it started with"],
+    )
+
+
 def test_a_pattern_that_names_a_part_of_a_product_is_told_what_to_write():
     assert remarks(named("A100"), gpu(0, product=A100)) == (
         [

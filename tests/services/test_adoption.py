@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from nvdp.config.schema import PreStartCheck
 from nvdp.host.state import AppliedConfig
 from nvdp.model.reasons import Cause, Level, Reason
 from nvdp.services.adoption import Adoption
@@ -335,13 +336,38 @@ def test_without_a_configuration_there_is_nothing_to_follow():
 
 def test_warnings_and_keys_that_are_not_built_are_told_when_it_is_applied():
     scene = Scene()
-    scene.adopt(parse("health: {ignoredXIDs: [48], fatalXIDs: [48], releaseForReset: true}"))
+    scene.adopt(parse("health: {ignoredXIDs: [48], fatalXIDs: [48]}\nflags: {gfd: {oneshot: true}}"))
     warnings = [text for text in scene.record.texts(Reason.CONFIG_APPLIED) if "warning: " in text]
     assert warnings == ["test.yaml:1:41: warning: health.fatalXIDs[0]: 48 is also in ignoredXIDs (line 1); fatal wins"]
     assert scene.record.levels[1] is Level.WARNING
     assert scene.record.texts(Reason.FEATURE_NOT_BUILT) == [
-        "health.releaseForReset: not built yet (the driver would be let go of while a GPU is reset); it is ignored",
+        "flags.gfd.oneshot: not built yet (the node would be labelled once); it is ignored",
     ]
+
+
+CHECKED, UNCHECKED = parse("allocation: {preStartCheck: idle}"), sliced(2)
+LATER = "allocation.preStartCheck: {} is used from the next start of nvdp on; until then it is {}"
+
+
+@pytest.mark.parametrize(("first", "other"), [(CHECKED, UNCHECKED), (UNCHECKED, CHECKED)])
+def test_whether_starts_are_checked_is_decided_by_the_first_configuration_and_an_edit_of_it_is_told_once(first, other):
+    scene = Scene()
+    scene.adopt(first)
+    words = [config.allocation.pre_start_check.value for config in (first, other)]
+    for config in (other, msgspec.structs.replace(other, hash="sha256:another"), first, other):
+        scene.adopt(config)
+        assert scene.adoption.pre_start_check is first.allocation.pre_start_check
+    told = [text for text in scene.record.texts(Reason.CONFIG_APPLIED) if "preStartCheck" in text]
+    assert told == [LATER.format(words[1], words[0])] * 2, "once for each time that it was edited"
+
+
+def test_a_configuration_that_could_not_be_planned_with_decides_nothing_about_starts():
+    scene = Scene()
+    scene.read(CHECKED)
+    scene.judge()
+    scene.adoption.reject("planning failed: no")
+    scene.adopt(UNCHECKED)
+    assert scene.adoption.pre_start_check is PreStartCheck.NONE
 
 
 # edits that wait, so that the nodes of a fleet do not all change at once
