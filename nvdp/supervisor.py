@@ -17,10 +17,12 @@ import msgspec
 from nvdp.config.schema import Config
 from nvdp.model.health import Ailment
 from nvdp.model.held import Held
+from nvdp.model.listing import DeviceIDStrategy
 from nvdp.model.reasons import Reason
 from nvdp.model.status import DriverState, Status
 from nvdp.planning.announcing import Announcement, announce_emptied, announce_health, announce_plan, describe_changes
 from nvdp.planning.holders import count_held_elsewhere
+from nvdp.planning.indices import keep_indices, restore_indices
 from nvdp.planning.plan import Inputs, Plan, build_plan
 from nvdp.services.collaborators import Collaborators
 from nvdp.services.events import (
@@ -83,6 +85,7 @@ class Supervisor:
             clock=clock,
             wall=wall,
         )
+        self._indices = restore_indices(collaborators.memory.indices, now=clock())
         self._cause: Cause | None = None
         self._stale = False
         self._stopping = False
@@ -132,7 +135,7 @@ class Supervisor:
                     self._with.standing.ask_soon()
                 self._stale = self._stale or self._waiting
             case AllocateAnswered():
-                self._stale = self._stale or self._waiting
+                self._stale = self._stale or self._waiting or self._hands_out_indices
             case PauseOrdered():
                 self._with.steering.order(event.pause)
             case SignalReceived():
@@ -150,6 +153,12 @@ class Supervisor:
     def _is_held(self) -> bool:
         """Whether pods hold anything of ours, as far as anybody knows."""
         return self._held.source is None or self._plan is None or any(self._plan.holders.values())
+
+    @property
+    def _hands_out_indices(self) -> bool:
+        """Whether it must be remembered, at once, what each pod was told."""
+        config = self._with.adoption.config
+        return config is not None and config.flags.plugin.device_id_strategy is DeviceIDStrategy.INDEX
 
     def _mark(self, cause: str, at: float) -> None:
         self._stale, self._cause = True, Cause(cause, at)
@@ -257,6 +266,7 @@ class Supervisor:
                     pins=self._with.adoption.pins,
                     control_nodes=scan.control_nodes,
                     now=self._clock(),
+                    indices=self._indices,
                 )
             )
         except Exception as error:  # noqa: BLE001 - a defect in planning must not take away what is given out
@@ -272,7 +282,8 @@ class Supervisor:
             self._plan = None if self._plan is None else msgspec.structs.replace(self._plan, check_at=None)
             return False
         self._plan_error = ""
-        before, self._plan = self._plan, plan
+        before, self._plan, self._indices = self._plan, plan, plan.indices
+        memory.remember_indices(keep_indices(plan.indices))
         self._picture.note_plan(plan)
         changed = offers.carry_out(plan.lists, cause=self._cause)
         self._cause = None

@@ -32,12 +32,19 @@ class Standing(Protocol):
 
 
 class Memory(Protocol):
-    """What outlives the process (services/remembering.py): the names of the resources that were ever given out."""
+    """What outlives the process (services/remembering.py): the names of the resources that were ever given out, the
+    indices by which pods know what they hold, and what is known of the GPUs.
+    """
 
     @property
     def names(self) -> frozenset[str]: ...
 
+    @property
+    def indices(self) -> Mapping[str, Mapping[str, str]]: ...
+
     def remember_names(self, names: Iterable[str]) -> None: ...
+
+    def remember_indices(self, indices: Mapping[str, Mapping[str, str]]) -> None: ...
 
     def remember_health(self, records: Mapping[str, Record]) -> None: ...
 

@@ -13,6 +13,8 @@ class Recorder:
     def __init__(self) -> None:
         self.names: frozenset[str] = frozenset()
         self.pins: dict[str, str] = {}
+        self.indices: dict[str, dict[str, str]] = {}
+        self.plans = 0
         self.config: AppliedConfig | None = None
         self.told: list[tuple[Reason, str]] = []
         self.levels: list[Level] = []
@@ -22,6 +24,10 @@ class Recorder:
 
     def remember_names(self, names) -> None:
         self.names |= set(names)
+
+    def remember_indices(self, indices) -> None:
+        self.plans += 1  # it is told once a plan
+        self.indices = dict(indices)
 
     def remember_inventory(self, inventory) -> None: ...
 
