@@ -10,20 +10,20 @@ import queue
 import signal
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 
 import msgspec
 
 from nvdp.config.schema import Config
-from nvdp.model.health import Ailment
 from nvdp.model.held import Held
 from nvdp.model.listing import DeviceIDStrategy
 from nvdp.model.reasons import Reason
 from nvdp.model.status import DriverState, Status
-from nvdp.planning.announcing import Announcement, announce_emptied, announce_health, announce_plan, describe_changes
+from nvdp.planning.announcing import describe_changes
 from nvdp.planning.holders import count_held_elsewhere
 from nvdp.planning.indices import keep_indices, restore_indices
 from nvdp.planning.plan import Inputs, Plan, build_plan
+from nvdp.planning.withdrawal import QUIET_S
 from nvdp.services.collaborators import Collaborators
 from nvdp.services.events import (
     AllocateAnswered,
@@ -42,6 +42,7 @@ from nvdp.services.events import (
 from nvdp.services.offers import Cause
 from nvdp.services.picture import Picture
 from nvdp.services.restarts import Restarts
+from nvdp.services.telling import Telling
 
 _STOP_SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT})
 _ACTORS_STOP_S = 2.0
@@ -66,10 +67,11 @@ class Supervisor:
         self._with = collaborators
         self._clock = clock
         self._scan: GpusScanned | None = None
-        self._ailing: Mapping[str, Ailment] = {}  # of our GPUs, as far as it was told
+        self._telling = Telling(collaborators.log, collaborators.observer)
         self._held = held
         self._podresources_up = False
-        self._asked_at = float("-inf")
+        self._asked_at = self._allocated_at = float("-inf")
+        self._asks_often = False
         self._plan: Plan | None = None
         self._plan_error = ""
         self._restarts = Restarts(
@@ -99,7 +101,7 @@ class Supervisor:
             self._restarts.start_due()
             if not self._stopping:
                 self._turn()
-                self._with.steering.consider(self._scan, held=self._is_held)
+                self._steer()
                 self._with.publish_status(self._build_status())
         self._with.offers.stop(timeout_s=_ACTORS_STOP_S)
         return 0
@@ -135,6 +137,7 @@ class Supervisor:
                     self._with.standing.ask_soon()
                 self._stale = self._stale or self._waiting
             case AllocateAnswered():
+                self._allocated_at = self._clock()
                 self._stale = self._stale or self._waiting or self._hands_out_indices
             case PauseOrdered():
                 self._with.steering.order(event.pause)
@@ -150,15 +153,19 @@ class Supervisor:
         return self._plan is not None and self._plan.waiting
 
     @property
-    def _is_held(self) -> bool:
-        """Whether pods hold anything of ours, as far as anybody knows."""
-        return self._held.source is None or self._plan is None or any(self._plan.holders.values())
-
-    @property
     def _hands_out_indices(self) -> bool:
         """Whether it must be remembered, at once, what each pod was told."""
         config = self._with.adoption.config
         return config is not None and config.flags.plugin.device_id_strategy is DeviceIDStrategy.INDEX
+
+    def _steer(self) -> None:
+        """Let go of the driver for a while, if it is time; have holders, who come to light late, asked accordingly."""
+        is_known = self._held.source is not None and self._held.requested_at >= self._allocated_at + QUIET_S
+        is_held = not is_known or self._plan is None or any(self._plan.holders.values())
+        self._with.steering.consider(self._scan, held=is_held)
+        if self._asks_often != (self._waiting or self._with.steering.watches_holders):
+            self._asks_often = not self._asks_often
+            self._with.holders.set_waiting(self._asks_often)
 
     def _mark(self, cause: str, at: float) -> None:
         self._stale, self._cause = True, Cause(cause, at)
@@ -171,22 +178,8 @@ class Supervisor:
         if event.inventory is None:
             return
         excluded = self._with.adoption.find_excluded(event.inventory, event.ailments)
-        was = {uuid: ailment for uuid, ailment in self._ailing.items() if uuid not in excluded}
-        self._ailing = {uuid: ailment for uuid, ailment in event.ailments.items() if uuid not in excluded}
-        for uuid in was.keys() ^ self._ailing.keys():
+        for uuid in self._telling.tell_health(event, excluded, plan=self._plan, holders=self._held.holdings):
             self._picture.note_health(uuid, event.wall)
-            self._with.observer.device_health_changed(uuid, "unhealthy" if uuid in self._ailing else "healthy")
-        self._announce(
-            announce_health(
-                was,
-                self._ailing,
-                gpus={gpu.uuid: gpu for gpu in event.inventory.gpus},
-                plan=self._plan,
-                holders=self._held.holdings,
-                recoveries=event.recoveries,
-                wall=event.wall,
-            )
-        )
         if before is None or (before.inventory, before.control_nodes) != (event.inventory, event.control_nodes):
             self._mark("inventory", event.at)
             self._with.adoption.follow(event.inventory, event.ailments)
@@ -231,7 +224,7 @@ class Supervisor:
             self._with.adoption.confirm(
                 applied, describe_changes(before.planned if before is not None else {}, self._plan.planned)
             )
-            self._announce(announce_emptied(before, self._plan, self._scan.ailments))
+            self._telling.tell_emptied(before, self._plan, self._scan.ailments)
         elif applied is not None:
             self._with.adoption.reject(f"planning failed: {self._plan_error}")
             self._stale = True
@@ -289,17 +282,12 @@ class Supervisor:
         self._cause = None
         if changed:
             memory.remember_names(plan.lists)
-        self._announce(announce_plan(before, plan, scan.inventory))
-        self._with.holders.set_waiting(plan.waiting)
+        self._telling.tell_plan(before, plan, scan.inventory)
         if plan.ask_since is not None and self._asked_at < plan.ask_since:
             self._asked_at = self._clock()
             self._with.holders.ask()
         offers.set_held_elsewhere(count_held_elsewhere(plan.lists, self._held))
         return True
-
-    def _announce(self, announcements: Iterable[Announcement]) -> None:
-        for announcement in announcements:
-            self._with.log(announcement.reason, announcement.text, level=None, **announcement.fields)
 
     def _build_status(self) -> Status:
         return self._picture.build(

@@ -343,17 +343,17 @@ def test_a_resource_that_ends_is_withdrawn_as_soon_as_the_kubelet_has_taken_its_
 
 def test_an_answered_allocate_costs_a_plan_only_while_something_waits():
     node = started(sliced(2))
-    before = node.holders.plans
+    before = node.record.plans
     node.allocate("pod", f"{A}::0", GPU)
     node.run(1.0)
-    assert node.holders.plans == before
+    assert node.record.plans == before
     node.readable = False
     node.read(sliced(1))
     node.run(0.5)
-    before = node.holders.plans
+    before = node.record.plans
     node.clock.put(AllocateAnswered(resource=GPU))
     node.run(0.0)
-    assert node.holders.plans == before + 1
+    assert node.record.plans == before + 1
 
 
 def test_held_counts_follow_the_newest_answer():

@@ -8,24 +8,23 @@ from __future__ import annotations
 import os
 import queue
 import random
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from nvdp import __version__
 from nvdp.app.answers import Answers
 from nvdp.app.crashes import catch_thread_crashes, log_defects
-from nvdp.app.deadline import Deadline
-from nvdp.app.gpus import build_gpu_service, find_driver_root
+from nvdp.app.gpus import build_children, build_gpu_service, build_idle_check, find_driver_root
 from nvdp.app.orders import NodeOrders
 from nvdp.app.past import build_past, parse_last_good
+from nvdp.app.signals import catch_signals
 from nvdp.config.overrides import Overrides
 from nvdp.config.process import ProcessOptions
+from nvdp.config.schema import PreStartCheck
 from nvdp.config.unbuilt import find_unbuilt_options
 from nvdp.errors import HostError
 from nvdp.host.boot import load_boot_id
@@ -53,8 +52,9 @@ from nvdp.model.held import Held
 from nvdp.model.listing import ResourceList
 from nvdp.model.reasons import Level, Reason
 from nvdp.model.status import Trouble
-from nvdp.services.events import Event, SignalReceived, SocketDirectoryChanged
+from nvdp.services.events import Event, SocketDirectoryChanged
 from nvdp.services.gpus import GpuService
+from nvdp.services.idle import IdleCheck
 from nvdp.services.remembering import Memory
 from nvdp.services.steering import Steering
 
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 _DEV, _HOST_DEV = Path("/dev"), Path("/host-dev")
 _HELD_WAIT_S = 1.0
 _FLUSH_S = 1.0
-_Troubled: TypeAlias = tuple[Watcher, Memory, HttpServer]
+_Troubled: TypeAlias = tuple[Watcher, Memory, HttpServer, IdleCheck]
 
 
 def run(options: ProcessOptions, overrides: Overrides) -> None:
@@ -110,7 +110,7 @@ class Daemon:
     def run(self) -> int:
         """Start everything and turn until told to stop; the exit code. HostError if the job cannot be done at all."""
         options, log = self._options, self._log
-        self._catch_signals(Deadline())  # first of all: in a container nobody else would take them
+        catch_signals(self._post)  # first of all: in a container nobody else would take them
         log(Reason.STARTING, f"nvdp {__version__}  python {sys.version.split()[0]}")
         catch_thread_crashes(self._post)
         check_socket_directory(self._directory)
@@ -118,7 +118,8 @@ class Daemon:
         state = states.load_state()
         boot_id = load_boot_id()
         past = build_past(state, boot_id=boot_id, config_file=options.config_file, log=log)
-        gpus = build_gpu_service(options, self._overrides, past=past, post=self._post, log=log, observer=self._metrics)
+        children = build_children(options, driver_root=find_driver_root(self._overrides))
+        gpus = build_gpu_service(children, options, past=past, post=self._post, log=log, observer=self._metrics)
         pause_file = PauseFile(options.run_dir, boot_id=boot_id)
         steering = Steering(gpus, ordered=pause_file.load(), log=log, clock=time.monotonic, wall=time.time)
         gpus.start()
@@ -130,7 +131,6 @@ class Daemon:
         from nvdp.services.collaborators import Collaborators  # noqa: PLC0415 - see above
         from nvdp.services.configuration import ConfigurationFile  # noqa: PLC0415 - brings YAML, see above
         from nvdp.services.held import HeldService  # noqa: PLC0415 - see above
-        from nvdp.services.offers import Offers  # noqa: PLC0415 - see above
         from nvdp.services.standing import StandingService  # noqa: PLC0415 - see above
         from nvdp.supervisor import Supervisor  # noqa: PLC0415 - see above
 
@@ -146,7 +146,8 @@ class Daemon:
         memory = Memory(state, states.save_state, log=log, boot_id=boot_id)
         memory.start()
         remove_stale_sockets(self._directory)
-        offers = Offers(self._make_actor, observer=self._metrics, log=log, clock=time.monotonic)
+        idle = build_idle_check(children, options, log=log, observer=self._metrics)
+        offers = self._build_offers(idle, lambda: adoption.pre_start_check)
         adoption = Adoption(
             last_good=parse_last_good(state, self._overrides, log=log),
             memory=memory,
@@ -159,9 +160,9 @@ class Daemon:
         standing = StandingService(self._post, pod_resources=PodResourcesClient(options.pod_resources_socket))
         configuration = ConfigurationFile(options.config_file, self._overrides, self._post)
         watcher = Watcher(self._build_watches(configuration), log=log)
-        answers = self._build_answers(offers, held, gpus, pause_file, lambda: (watcher, memory, http))
+        answers = self._build_answers(offers, held, gpus, pause_file, lambda: (watcher, memory, http, idle))
         http, control = self._build_servers(answers)
-        services = (gpus, held, standing, memory, watcher, http, control)
+        services = (gpus, held, standing, memory, watcher, http, control, idle)
         starts = {service.THREAD: service.start for service in services}
         supervisor = Supervisor(
             self._events,
@@ -236,30 +237,24 @@ class Daemon:
         yield from self._troubles
         yield from (service.trouble for service in services if service.trouble is not None)
 
-    def _catch_signals(self, deadline: Deadline) -> None:
-        def stop(number: int, _frame: FrameType | None) -> None:
-            deadline.start()
-            self._post(SignalReceived(number=number))
+    def _build_offers(self, idle: IdleCheck, get_check: Callable[[], PreStartCheck]) -> Offers:
+        from nvdp.services.offers import Offers  # noqa: PLC0415 - brings grpc, see ``run``
+        from nvdp.services.resource import ResourceActor  # noqa: PLC0415 - as above
 
-        def look(number: int, _frame: FrameType | None) -> None:
-            self._post(SignalReceived(number=number))
+        def make_actor(listed: ResourceList) -> ResourceActor:
+            """The first one is made when it is known whether starts are checked."""
+            return ResourceActor(
+                listed,
+                directory=self._directory,
+                kubelet_socket=self._options.kubelet_socket,
+                post=self._post,
+                log=self._log,
+                observer=self._metrics,
+                log_allocations=self._options.log_allocations,
+                start_check=idle.begin if get_check() is PreStartCheck.IDLE else None,
+            )
 
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, stop)
-        signal.signal(signal.SIGHUP, look)
-
-    def _make_actor(self, listed: ResourceList) -> ResourceActor:
-        from nvdp.services.resource import ResourceActor  # noqa: PLC0415 - brings grpc, see ``run``
-
-        return ResourceActor(
-            listed,
-            directory=self._directory,
-            kubelet_socket=self._options.kubelet_socket,
-            post=self._post,
-            log=self._log,
-            observer=self._metrics,
-            log_allocations=self._options.log_allocations,
-        )
+        return Offers(make_actor, observer=self._metrics, log=self._log, clock=time.monotonic)
 
     def _build_watches(self, configuration: ConfigurationFile) -> list[PathWatch[Any]]:
         """What is followed: the kubelet's directory, and the configuration if it is a file."""
@@ -268,18 +263,13 @@ class Daemon:
         def tell(found: Mapping[str, SocketIdentity]) -> None:
             self._post(SocketDirectoryChanged(kubelet=found.get(socket), at=time.monotonic()))
 
-        watches: list[PathWatch[Any]] = [
-            PathWatch(
-                fingerprint=lambda: socket_directory_fingerprint(directory),
-                directories=lambda: (directory,),
-                on_change=tell,
-            )
-        ]
+        fingerprint = partial(socket_directory_fingerprint, directory)
+        sockets = PathWatch(fingerprint=fingerprint, directories=lambda: (directory,), on_change=tell)
         followed = configuration.build_watch()
         if followed is None:
             configuration.read()
-            return watches
-        return [*watches, followed]
+            return [sockets]
+        return [sockets, followed]
 
     def _warn(self) -> None:
         """What is worth a warning once, at the start."""

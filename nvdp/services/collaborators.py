@@ -14,6 +14,7 @@ from nvdp.planning.course import Record
 from nvdp.services.adoption import Adoption
 from nvdp.services.offers import Offers
 from nvdp.services.steering import Steering
+from nvdp.services.telling import HealthObserver
 
 
 class Holders(Protocol):
@@ -51,10 +52,8 @@ class Memory(Protocol):
     def remember_inventory(self, inventory: Inventory) -> None: ...
 
 
-class Observer(Protocol):
+class Observer(HealthObserver, Protocol):
     """Counts what the supervisor sees (metrics/)."""
-
-    def device_health_changed(self, uuid: str, to: str) -> None: ...
 
     def service_restarted(self, service: str) -> None: ...
 

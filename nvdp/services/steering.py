@@ -42,7 +42,7 @@ class Steering:
     """A pause has one of three origins: an order, the file's ``devices.paused``, and ``health.releaseForReset``.
 
     The driver is let go of as long as one of them stands. ``ordered`` is an order from before the start. ``clock`` is
-    monotonic, ``wall`` is for people.
+    monotonic, ``wall`` is for people. ``watches_holders``: whether it matters at the moment that pods come and go.
     """
 
     def __init__(
@@ -64,6 +64,7 @@ class Steering:
         self._released: Pause | None = None
         self._release = Release()
         self.pause: Pause | None = None
+        self.watches_holders = False
         self._follow()
 
     @property
@@ -105,8 +106,10 @@ class Steering:
             if self._released is not None:
                 self._release, self._released = Release(), None
                 self._follow()
+            self.watches_holders = False
             return
         asked, idle = _judge(scan)
+        self.watches_holders = asked is True
         self._release = advance_release(self._release, now=self._clock(), asked=asked, idle=idle and not held)
         is_released = self._release.ends_at is not None
         if is_released == (self._released is not None):

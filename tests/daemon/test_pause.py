@@ -151,7 +151,6 @@ def test_where_the_file_allows_it_a_gpu_that_asks_for_a_reset_is_let_go_of_once_
     assert not daemon.log.of("DriverPaused")
 
     kubelet.delete(pod)
-    daemon.look()  # else the holders are asked within half a minute
 
     assert "health.releaseForReset" in daemon.log.wait_for("DriverPaused")["msg"]
     wait_until(lambda: not daemon.children, 5, what="no child")

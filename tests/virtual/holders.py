@@ -13,11 +13,10 @@ POLL_S = 1.0
 
 
 class VirtualHolders:
-    """``answer`` is what the kubelet says to a question of that time; counted is what the supervisor asks and plans."""
+    """``answer`` is what the kubelet says to a question of that time; counted is what the supervisor asks."""
 
     def __init__(self, clock: Clock, answer: Callable[[float], Held]) -> None:
         self.asked = 0
-        self.plans = 0
         self.waiting = False
         self._clock = clock
         self._answer = answer
@@ -28,7 +27,6 @@ class VirtualHolders:
         self._look()
 
     def set_waiting(self, waiting: bool, /) -> None:  # noqa: FBT001 - as the service
-        self.plans += 1  # it is told once a plan
         if waiting and not self.waiting:
             self._polls += 1
             self._poll(self._polls)
