@@ -1,4 +1,4 @@
-"""Composes the service that knows the GPUs, for the daemon and for commands that look at them once."""
+"""Composes what asks the driver: the service that knows the GPUs, also for commands, and the check before a start."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from nvdp.config.process import ProcessOptions
 from nvdp.config.schema import Config
 from nvdp.errors import NvmlError
 from nvdp.host.devnodes import choose_dev_view, find_control_nodes
+from nvdp.host.processes import NodeProcesses
 from nvdp.host.sysfs import Sysfs
 from nvdp.log import Log
 from nvdp.model.reasons import Reason
@@ -18,6 +19,7 @@ from nvdp.nvml.children import NvmlChildren
 from nvdp.nvml.client import INIT_LIMIT_S
 from nvdp.services.events import Event, GpusScanned, Post
 from nvdp.services.gpus import GpuService, Past
+from nvdp.services.idle import IdleCheck
 from nvdp.services.nvml_counts import GpuObserver
 
 _DRIVER_ROOT_KEY: Final = "flags.plugin.containerDriverRoot"
@@ -25,17 +27,35 @@ _DRIVER_ROOT_KEY: Final = "flags.plugin.containerDriverRoot"
 _SCAN_LIMIT_S: Final = INIT_LIMIT_S + 60
 
 
+def build_children(options: ProcessOptions, *, driver_root: str) -> NvmlChildren:
+    """For all that asks the driver in one process, so that it can be let go of as a whole.
+
+    The driver is this node's, or the simulated node of the options.
+    """
+    return NvmlChildren(driver_root=driver_root, simulated=str(options.simulated_node or ""))
+
+
 def build_gpu_service(
-    options: ProcessOptions,
-    overrides: Overrides,
-    *,
-    past: Past,
-    post: Post,
-    log: Log,
-    observer: GpuObserver,
+    children: NvmlChildren, options: ProcessOptions, *, past: Past, post: Post, log: Log, observer: GpuObserver
 ) -> GpuService:
-    """The service, not yet started, on this node's driver or on the simulated node of the options."""
-    return _build(options, find_driver_root(overrides), past=past, post=post, log=log, observer=observer)
+    """The service, not yet started."""
+    dev = choose_dev_view()
+    return GpuService(
+        children,
+        post=post,
+        log=log,
+        observer=observer,
+        past=past,
+        sysfs=Sysfs() if options.simulated_node is None else None,
+        find_control_nodes=lambda: find_control_nodes(dev),
+    )
+
+
+def build_idle_check(children: NvmlChildren, options: ProcessOptions, *, log: Log, observer: GpuObserver) -> IdleCheck:
+    """The check; a simulated driver knows nothing of namespaces and tells of all processes."""
+    processes = NodeProcesses()
+    sees_all = options.simulated_node is not None or processes.are_all_seen
+    return IdleCheck(children, log=log, observer=observer, processes=processes, sees_all=sees_all)
 
 
 def scan_once(options: ProcessOptions, *, driver_root: str) -> GpusScanned:
@@ -45,7 +65,8 @@ def scan_once(options: ProcessOptions, *, driver_root: str) -> GpusScanned:
     """
     posted: queue.SimpleQueue[Event] = queue.SimpleQueue()
     unheard = _Unheard()
-    service = _build(options, driver_root, past=Past(), post=posted.put, log=unheard.log, observer=unheard)
+    children = build_children(options, driver_root=driver_root)
+    service = build_gpu_service(children, options, past=Past(), post=posted.put, log=unheard.log, observer=unheard)
     service.start()
     try:
         event = posted.get(timeout=_SCAN_LIMIT_S)
@@ -79,25 +100,3 @@ class _Unheard:
     def xid_seen(self, uuid: str, xid: int, verdict: str) -> None: ...
 
     def memory_error_seen(self, uuid: str, kind: str) -> None: ...
-
-
-def _build(
-    options: ProcessOptions,
-    driver_root: str,
-    *,
-    past: Past,
-    post: Post,
-    log: Log,
-    observer: GpuObserver,
-) -> GpuService:
-    simulated = options.simulated_node
-    dev = choose_dev_view()
-    return GpuService(
-        NvmlChildren(driver_root=driver_root, simulated=str(simulated or "")),
-        post=post,
-        log=log,
-        observer=observer,
-        past=past,
-        sysfs=Sysfs() if simulated is None else None,
-        find_control_nodes=lambda: find_control_nodes(dev),
-    )

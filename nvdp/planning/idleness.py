@@ -52,15 +52,18 @@ def choose_checked(listed: ResourceList, device_ids: Sequence[str]) -> Checked:
     return Checked(tuple(asked), unanswered)
 
 
-def describe_foreign(processes: Sequence[Foreign]) -> str:
-    """``PID 4711 (python3, 1024 MiB, container 0123456789ab)``; of many the first few."""
-    shown = [f"PID {one.pid} ({', '.join(_list_facts(one))})" for one in processes[:_MOST_NAMED]]
+def describe_foreign(processes: Sequence[Foreign], *, nameless: str = "name unknown") -> str:
+    """``PID 4711 (python3, 1024 MiB, container 0123456789ab)``; of many the first few.
+
+    ``nameless`` is said of those that have no name.
+    """
+    shown = [f"PID {one.pid} ({', '.join(_list_facts(one, nameless))})" for one in processes[:_MOST_NAMED]]
     rest = len(processes) - len(shown)
     return ", ".join(shown) + (f" and {rest} more" if rest else "")
 
 
-def _list_facts(one: Foreign) -> list[str]:
-    facts = [one.name or "name unknown without hostPID"]
+def _list_facts(one: Foreign, nameless: str) -> list[str]:
+    facts = [one.name or nameless]
     if one.memory_bytes is not None:
         facts.append(f"{one.memory_bytes // _MIB} MiB")
     if one.container:

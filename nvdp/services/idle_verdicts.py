@@ -33,10 +33,12 @@ class Verdicts:
     def refuse(self, listed: ResourceList, busy: Mapping[str, Sequence[ComputeProcess]]) -> AllocationError:
         """Log each GPU, by UUID, with the processes that kept a container from starting; the error for its pod."""
         waited = f"{listed.facts.pre_start_timeout_s:g}s (allocation.preStartTimeout)"
+        nameless = "name unknown" if self._processes.are_all_seen else "name unknown without hostPID"
         texts = []
         for uuid, processes in busy.items():
             foreign = [self._describe(process) for process in processes]
-            first, used = foreign[0], f"not idle after {waited}: used by {describe_foreign(foreign)}"
+            first = foreign[0]
+            used = f"not idle after {waited}: used by {describe_foreign(foreign, nameless=nameless)}"
             index = next((gpu.index for gpu in listed.facts.gpus if gpu.uuid == uuid), "")
             fields: dict[str, Any] = {"device": uuid, "index": int(index) if index else None}
             fields |= {"resource": listed.resource, "pid": first.pid, "process_name": first.name or None}

@@ -120,6 +120,11 @@ class Machine:
         self._cards[slot]["uuid"] = uuid
         return self._write()
 
+    def occupy(self, slot: int, *processes: dict[str, int]) -> float:
+        """These and no other processes use the card in this slot; when that was done."""
+        self._cards[slot]["processes"] = [*processes]
+        return self._write()
+
     def renumber(self, *order: int) -> float:
         """NVML counts the cards in these slots, in this order; others are not there. When that was done."""
         self._order = list(order)

@@ -62,7 +62,8 @@ def test_the_times_of_the_check_are_the_files():
 def test_a_process_is_told_by_all_that_is_known_of_it():
     known = Foreign(pid=42, name="python3", container="0123456789ab", memory_bytes=3 << 20)
     assert describe_foreign([known]) == "PID 42 (python3, 3 MiB, container 0123456789ab)"
-    assert describe_foreign([Foreign(pid=42)]) == "PID 42 (name unknown without hostPID)"
+    assert describe_foreign([Foreign(pid=42)]) == "PID 42 (name unknown)"
+    assert describe_foreign([Foreign(pid=42)], nameless="who?") == "PID 42 (who?)"
 
 
 def test_of_many_processes_a_few_are_named():
