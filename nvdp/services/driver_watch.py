@@ -13,9 +13,11 @@ from nvdp.model.inventory import Driver
 from nvdp.model.pause import Pause
 from nvdp.model.reasons import Reason
 from nvdp.model.status import DriverState, DriverStatus
+from nvdp.nvml.client import INIT_LIMIT_S
 from nvdp.nvml.frames import Refused
 from nvdp.nvml.kinds import NvmlErrorKind
 from nvdp.nvml.outcomes import Died, Hung
+from nvdp.services.nvml_session import AWAKE_INIT_LIMIT_S
 
 Failure: TypeAlias = Refused | Hung | Died
 _FIRST_RETRY_S: Final = 1.0
@@ -33,6 +35,8 @@ class DriverWatch:
         self._log = log
         self._clock = clock
         self._failures = 0
+        self._children = 0
+        self._hangs = 0
         self._worked = False
         self._version: str | None = None
         self._was_unloaded = False
@@ -43,6 +47,22 @@ class DriverWatch:
     def is_ready(self) -> bool:
         return self.status.state is DriverState.READY
 
+    def find_init_limit(self, *, call_timeout_s: float) -> float:
+        """How long a new session may take to begin, in seconds.
+
+        A minute, for a driver may have to wake its hardware up. Not if it hung a moment ago: then all shall be known to
+        be lost soon, and it is waited for longer only with each time that it hangs again.
+        """
+        if not self._hangs:
+            return INIT_LIMIT_S
+        return min(INIT_LIMIT_S, max(AWAKE_INIT_LIMIT_S, call_timeout_s) * 2.0 ** min(self._hangs - 1, 10))
+
+    def note(self, outcome: Failure, *, children: int = 1) -> None:
+        """A scan failed and cost ``children``, whoever is to blame."""
+        self._children += children
+        if isinstance(outcome, Hung):
+            self._hangs += 1
+
     def succeed(self, driver: Driver, *, gpus: int, seconds: float) -> bool:
         """A scan of ``gpus`` GPUs was complete after ``seconds``. True if the driver was reloaded since the last one.
 
@@ -51,7 +71,8 @@ class DriverWatch:
         changed = self._version not in {None, driver.version}
         was_reloaded = self._worked and (changed or self._was_unloaded)
         self._version, self._was_unloaded = driver.version, False
-        self._failures, self._worked = 0, True
+        self._failures = self._children = self._hangs = 0
+        self._worked = True
         if not self.is_ready:
             away = f", was away for {_spell(self._clock() - self._down_since)}" if self._down_since is not None else ""
             versions = f"driver {driver.version or 'unknown'}, CUDA {driver.cuda_version or 'unknown'}"
@@ -66,7 +87,7 @@ class DriverWatch:
 
         What failed before counts no more, and no version is known: it may be another driver then.
         """
-        self._failures = 0
+        self._failures = self._children = self._hangs = 0
         if self._down_since is None:
             self._down_since = self._clock()
         self.status = DriverStatus(state=DriverState.PAUSED, text=str(pause))
@@ -78,12 +99,13 @@ class DriverWatch:
     def fail(self, outcome: Failure, *, retry_every_s: float) -> float | None:
         """NVML failed as a whole. None: try again at once, nothing is lost yet; else seconds until the next try.
 
-        A child that has just died may have been killed: the driver counts as lost only when a second one fails too.
+        A child that has just died may have been killed: the driver counts as lost only when a second one fails too, of
+        all that were noted since the last complete scan.
         """
         self._failures += 1
         if isinstance(outcome, Refused) and outcome.kind == NvmlErrorKind.DRIVER_NOT_LOADED.word:
             self._was_unloaded = True
-        if self.is_ready and self._failures == 1:
+        if self.is_ready and self._children == 1:
             return None
         if self._down_since is None:
             self._down_since = self._clock()

@@ -11,13 +11,15 @@ from nvdp.errors import HostError
 from nvdp.host.sysfs import Sysfs
 from nvdp.model.inventory import GpuRef, Inventory
 from nvdp.nvml.children import NvmlChildren
-from nvdp.nvml.client import NvmlClient, OnNotice
+from nvdp.nvml.client import INIT_LIMIT_S, NvmlClient, OnNotice
 from nvdp.nvml.frames import Command, Refused, Scan, Scanned
 from nvdp.nvml.kinds import NvmlErrorKind
 from nvdp.nvml.outcomes import Closed, Died, Hung, Outcome, is_gpus_fault
 
 # After a card was plugged in, it may take a while until a new session counts it.
 _SESSIONS_AFTER_PLUG: Final = 3
+# While a session holds the GPUs they are awake, and a moment after one hung too: only the interpreter has to start.
+AWAKE_INIT_LIMIT_S: Final = 2.0
 # What happened to a GPU before the new session watched it, the old one has told by then, on however busy a node.
 _OVERLAP_S: Final = 0.5
 
@@ -43,6 +45,7 @@ class NvmlSession:
         self.former_ends_at: float | None = None
         self._child: NvmlClient | None = None
         self._renewals = 0
+        self.children_failed = 0
         self._bound: frozenset[str] | None = None
 
     @property
@@ -54,26 +57,28 @@ class NvmlSession:
         """The next scan looks through a new session."""
         self._renewals = max(self._renewals, 1)
 
-    def scan(self, skip: Collection[GpuRef], *, limit_s: float) -> Outcome:
+    def scan(self, skip: Collection[GpuRef], *, limit_s: float, init_limit_s: float = INIT_LIMIT_S) -> Outcome:
         """Scan all GPUs but those in ``skip``; blocks as long as NVML may, see ``NvmlClient.call``.
 
+        Afterwards ``children_failed`` is how many children failed in it; two, where the session has none to go back to.
         NUMA nodes are filled in from sysfs, which knows them; NVML does not. A card that the kernel driver has taken
         since the last scan and that is not counted makes this scan and the next ones look through new sessions.
         """
         command = Scan(skip=tuple(skip))
-        outcome = self._look(command, limit_s)
+        self.children_failed = 0
+        outcome = self._look(command, limit_s, init_limit_s)
         if self._sysfs is None or not isinstance(outcome, Scanned):
             return outcome
         if self._has_new_card(self._sysfs, outcome.inventory):
             self._renewals = _SESSIONS_AFTER_PLUG
-            outcome = self._look(command, limit_s)
+            outcome = self._look(command, limit_s, init_limit_s)
             if not isinstance(outcome, Scanned):
                 return outcome
         return msgspec.structs.replace(outcome, inventory=_locate(outcome.inventory, self._sysfs))
 
     def ask(self, command: Command, *, limit_s: float) -> Outcome:
         """Ask something else in the session that scans; blocks as ``scan`` does, and a session that fails is ended."""
-        return self._ask(command, limit_s)
+        return self._ask(command, limit_s, INIT_LIMIT_S)
 
     def end_former(self) -> None:
         """End the session that was replaced, if it is time; blocks for a second at most."""
@@ -85,32 +90,35 @@ class NvmlSession:
         self._replace_former(None)
         self._end_child()
 
-    def _look(self, command: Scan, limit_s: float) -> Outcome:
+    def _look(self, command: Scan, limit_s: float, init_limit_s: float) -> Outcome:
         if self._renewals and self._child is not None:
             self._renewals -= 1
             try:
                 candidate = self._children.spawn(self._on_notice)
             except HostError:
-                return self._ask(command, limit_s)
-            outcome = candidate.call(command, limit_s=limit_s)
+                return self._ask(command, limit_s, init_limit_s)
+            outcome = candidate.call(command, limit_s=limit_s, init_limit_s=AWAKE_INIT_LIMIT_S)
             if isinstance(outcome, Scanned):
                 self._replace_former(self._child)
                 self._child = candidate
                 return outcome
             self._children.end(candidate)
+            self.children_failed += 1
             if is_gpus_fault(outcome):
                 return outcome
             # The old session still knows more than nothing.
-        return self._ask(command, limit_s)
+        return self._ask(command, limit_s, init_limit_s)
 
-    def _ask(self, command: Command, limit_s: float) -> Outcome:
+    def _ask(self, command: Command, limit_s: float, init_limit_s: float) -> Outcome:
         if self._child is None:
             try:
                 self._child = self._children.spawn(self._on_notice)
             except HostError as error:
+                self.children_failed += 1
                 return Refused(call="spawn", kind=NvmlErrorKind.UNKNOWN.word, text=str(error))
-        outcome = self._child.call(command, limit_s=limit_s)
+        outcome = self._child.call(command, limit_s=limit_s, init_limit_s=init_limit_s)
         if isinstance(outcome, Refused | Hung | Died | Closed):
+            self.children_failed += 1
             self._end_child()
         return outcome
 

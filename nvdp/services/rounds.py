@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
@@ -26,6 +27,9 @@ from nvdp.services.nvml_session import NvmlSession
 from nvdp.services.probing import Probing, find_patients
 from nvdp.services.roll_call import RollCall
 from nvdp.services.watching import Watching
+
+# However many hang: a thousand times what a call takes.
+_SHORTEST_LIMIT_S: Final = 0.25
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,6 +150,8 @@ class Rounds:
         if isinstance(outcome, Hung):
             count_outcome(outcome, self._with.observer)
         if not isinstance(outcome, Probed):
+            if isinstance(outcome, Refused) or (isinstance(outcome, Hung) and outcome.gpu is None):
+                self.look_soon()  # NVML as a whole: it may have gone from everybody
             return
         is_clean = outcome.gpu is not None and outcome.fault is None
         if self._with.roll.readmit(key) or is_clean:
@@ -165,10 +171,14 @@ class Rounds:
         return None
 
     def _scan(self) -> bool:
-        """Scan, in as many tries as there are GPUs to be left out of it. Whether a scan was complete."""
-        parts, started = self._with, self._clock()
+        """Scan, in as many tries as there are GPUs to be left out of it. Whether a scan was complete.
+
+        Each GPU that hangs leaves the next one half the time, so that, if all do, all are known after twice the limit.
+        """
+        parts, started, limit_s = self._with, self._clock(), self.settings.call_timeout_s
         while True:
-            outcome = parts.session.scan(parts.roll.skipped, limit_s=self.settings.call_timeout_s)
+            init_limit_s = parts.driver.find_init_limit(call_timeout_s=self.settings.call_timeout_s)
+            outcome = parts.session.scan(parts.roll.skipped, limit_s=limit_s, init_limit_s=init_limit_s)
             if not self._may_ask():
                 return False
             count_outcome(outcome, parts.observer)
@@ -177,9 +187,12 @@ class Rounds:
                 return True
             if not isinstance(outcome, Refused | Hung | Died):
                 return False
+            parts.driver.note(outcome, children=parts.session.children_failed)
             blamed = parts.roll.find_blamed(outcome)
             if blamed is not None:
                 parts.roll.silence(blamed, show=parts.driver.is_ready)
+                if isinstance(outcome, Hung):
+                    limit_s = min(limit_s, max(_SHORTEST_LIMIT_S, limit_s / 2))
                 self._show()  # the scan goes on without it, and may wait as long for the next one
                 continue
             retry_s = parts.driver.fail(outcome, retry_every_s=self.settings.rescan_interval_s)
