@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nvdp.kubelet.feed import TRACE_KEPT_S, Feed
-from nvdp.model.listing import AllocateTrace
+from nvdp.model.listing import AllocateTrace, DeviceIDStrategy
 from tests.kubelet.lists import build_list, replica
 
 LIMIT_S = 5
@@ -183,3 +183,15 @@ def test_whoever_publishes_and_then_reads_the_trace_misses_no_answer_from_an_old
         release.set()
     for call, published, traced in outcomes:
         assert traced or call.result() >= published
+
+
+def test_the_trace_tells_under_which_index_the_last_answer_handed_a_gpu_out():
+    by_index = build_list(device_id_strategy=DeviceIDStrategy.INDEX)
+    feed = Feed(by_index, clock=SteppedClock())
+    with feed.allocating([replica(1, 0)]):
+        assert feed.allocations()[replica(1, 0)] == AllocateTrace(1, None, "")
+        feed.publish(build_list())  # the call is answered from the list before
+    assert feed.allocations()[replica(1, 0)] == AllocateTrace(0, 1000.0, by_index.facts.gpus[1].index)
+    with feed.allocating([replica(1, 0)]):
+        pass
+    assert feed.allocations()[replica(1, 0)] == AllocateTrace(0, 1000.0, "")
