@@ -23,12 +23,32 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
+class MigInstance(msgspec.Struct, frozen=True, kw_only=True):
+    """One MIG device of a GPU in MIG mode: a compute instance, by which a container sees it.
+
+    ``index`` is its place among NVML's MIG devices of the GPU, which may have gaps; ``gpu_instance`` and
+    ``compute_instance`` are the driver's numbers, as events and capability nodes have them. ``profile`` is spelled as
+    the driver spells it (``1g.10gb+me``; ``1c.3g.40gb`` for one smaller than its GPU instance). What could not be read
+    is None, and then ``fault`` says why.
+    """
+
+    uuid: str
+    index: int
+    gpu_instance: int | None = None
+    compute_instance: int | None = None
+    profile: str | None = None
+    memory_bytes: int | None = None
+    fault: Fault | None = None
+
+
 class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     """One GPU. A field that could not be read is None, and then ``fault`` says why; a clean GPU has no fault.
 
     ``index`` is NVML's and may change when a card is lost; ``minor`` is the number of ``/dev/nvidia<minor>`` (None on
     WSL, where there is none); ``pci`` is ``dddd:bb:dd.f`` in lower case, with a domain of 4 digits where it fits.
-    ``numa_node`` is None where the host does not know one. ``compute_capability`` is ``"9.0"``.
+    ``numa_node`` is None where the host does not know one. ``compute_capability`` is ``"9.0"``. ``mig_pending`` is the
+    mode that a reset of the GPU would bring, None if that is the current one or is not known. ``instances`` are the MIG
+    devices in the order of their index; None unless the GPU is in MIG mode and they could be listed.
     """
 
     uuid: str
@@ -40,6 +60,8 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     compute_capability: str | None = None
     numa_node: int | None = None
     mig: MigMode | None = None
+    mig_pending: MigMode | None = None
+    instances: tuple[MigInstance, ...] | None = None
     fault: Fault | None = None
 
 
