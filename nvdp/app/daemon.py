@@ -18,13 +18,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from nvdp import __version__
 from nvdp.app.answers import Answers
 from nvdp.app.crashes import catch_thread_crashes, log_defects
-from nvdp.app.gpus import build_children, build_gpu_service, build_idle_check, find_driver_root
+from nvdp.app.gpus import build_driver_services, find_driver_root
 from nvdp.app.orders import NodeOrders
 from nvdp.app.past import build_past, parse_last_good
 from nvdp.app.signals import catch_signals
 from nvdp.config.overrides import Overrides
 from nvdp.config.process import ProcessOptions
-from nvdp.config.schema import PreStartCheck
 from nvdp.config.unbuilt import find_unbuilt_options
 from nvdp.errors import HostError
 from nvdp.host.boot import load_boot_id
@@ -59,6 +58,7 @@ from nvdp.services.remembering import Memory
 from nvdp.services.steering import Steering
 
 if TYPE_CHECKING:
+    from nvdp.kubelet.starts import StartCheck
     from nvdp.services.configuration import ConfigurationFile
     from nvdp.services.held import HeldService
     from nvdp.services.offers import Offers
@@ -118,8 +118,9 @@ class Daemon:
         state = states.load_state()
         boot_id = load_boot_id()
         past = build_past(state, boot_id=boot_id, config_file=options.config_file, log=log)
-        children = build_children(options, driver_root=find_driver_root(self._overrides))
-        gpus = build_gpu_service(children, options, past=past, post=self._post, log=log, observer=self._metrics)
+        gpus, idle = build_driver_services(
+            options, self._overrides, past=past, post=self._post, log=log, observer=self._metrics
+        )
         pause_file = PauseFile(options.run_dir, boot_id=boot_id)
         steering = Steering(gpus, ordered=pause_file.load(), log=log, clock=time.monotonic, wall=time.time)
         gpus.start()
@@ -131,6 +132,7 @@ class Daemon:
         from nvdp.services.collaborators import Collaborators  # noqa: PLC0415 - see above
         from nvdp.services.configuration import ConfigurationFile  # noqa: PLC0415 - brings YAML, see above
         from nvdp.services.held import HeldService  # noqa: PLC0415 - see above
+        from nvdp.services.offers import Offers  # noqa: PLC0415 - see above
         from nvdp.services.standing import StandingService  # noqa: PLC0415 - see above
         from nvdp.supervisor import Supervisor  # noqa: PLC0415 - see above
 
@@ -146,8 +148,12 @@ class Daemon:
         memory = Memory(state, states.save_state, log=log, boot_id=boot_id)
         memory.start()
         remove_stale_sockets(self._directory)
-        idle = build_idle_check(children, options, log=log, observer=self._metrics)
-        offers = self._build_offers(idle, lambda: adoption.pre_start_check)
+        offers = Offers(
+            lambda listed: self._make_actor(listed, idle.begin if adoption.checks_starts else None),
+            observer=self._metrics,
+            log=log,
+            clock=time.monotonic,
+        )
         adoption = Adoption(
             last_good=parse_last_good(state, self._overrides, log=log),
             memory=memory,
@@ -237,24 +243,19 @@ class Daemon:
         yield from self._troubles
         yield from (service.trouble for service in services if service.trouble is not None)
 
-    def _build_offers(self, idle: IdleCheck, get_check: Callable[[], PreStartCheck]) -> Offers:
-        from nvdp.services.offers import Offers  # noqa: PLC0415 - brings grpc, see ``run``
-        from nvdp.services.resource import ResourceActor  # noqa: PLC0415 - as above
+    def _make_actor(self, listed: ResourceList, start_check: StartCheck | None) -> ResourceActor:
+        from nvdp.services.resource import ResourceActor  # noqa: PLC0415 - brings grpc, see ``run``
 
-        def make_actor(listed: ResourceList) -> ResourceActor:
-            """The first one is made when it is known whether starts are checked."""
-            return ResourceActor(
-                listed,
-                directory=self._directory,
-                kubelet_socket=self._options.kubelet_socket,
-                post=self._post,
-                log=self._log,
-                observer=self._metrics,
-                log_allocations=self._options.log_allocations,
-                start_check=idle.begin if get_check() is PreStartCheck.IDLE else None,
-            )
-
-        return Offers(make_actor, observer=self._metrics, log=self._log, clock=time.monotonic)
+        return ResourceActor(
+            listed,
+            directory=self._directory,
+            kubelet_socket=self._options.kubelet_socket,
+            post=self._post,
+            log=self._log,
+            observer=self._metrics,
+            log_allocations=self._options.log_allocations,
+            start_check=start_check,
+        )
 
     def _build_watches(self, configuration: ConfigurationFile) -> list[PathWatch[Any]]:
         """What is followed: the kubelet's directory, and the configuration if it is a file."""
@@ -268,8 +269,7 @@ class Daemon:
         followed = configuration.build_watch()
         if followed is None:
             configuration.read()
-            return [sockets]
-        return [sockets, followed]
+        return [sockets] if followed is None else [sockets, followed]
 
     def _warn(self) -> None:
         """What is worth a warning once, at the start."""

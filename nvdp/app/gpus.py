@@ -27,35 +27,19 @@ _DRIVER_ROOT_KEY: Final = "flags.plugin.containerDriverRoot"
 _SCAN_LIMIT_S: Final = INIT_LIMIT_S + 60
 
 
-def build_children(options: ProcessOptions, *, driver_root: str) -> NvmlChildren:
-    """For all that asks the driver in one process, so that it can be let go of as a whole.
+def build_driver_services(
+    options: ProcessOptions, overrides: Overrides, *, past: Past, post: Post, log: Log, observer: GpuObserver
+) -> tuple[GpuService, IdleCheck]:
+    """All of the process that asks this node's driver, or the simulated one of the options; not yet started.
 
-    The driver is this node's, or the simulated node of the options.
+    They share their children, so that the driver is let go of as a whole.
     """
-    return NvmlChildren(driver_root=driver_root, simulated=str(options.simulated_node or ""))
-
-
-def build_gpu_service(
-    children: NvmlChildren, options: ProcessOptions, *, past: Past, post: Post, log: Log, observer: GpuObserver
-) -> GpuService:
-    """The service, not yet started."""
-    dev = choose_dev_view()
-    return GpuService(
-        children,
-        post=post,
-        log=log,
-        observer=observer,
-        past=past,
-        sysfs=Sysfs() if options.simulated_node is None else None,
-        find_control_nodes=lambda: find_control_nodes(dev),
-    )
-
-
-def build_idle_check(children: NvmlChildren, options: ProcessOptions, *, log: Log, observer: GpuObserver) -> IdleCheck:
-    """The check; a simulated driver knows nothing of namespaces and tells of all processes."""
+    children = _build_children(options, find_driver_root(overrides))
+    gpus = _build_gpu_service(children, options, past=past, post=post, log=log, observer=observer)
     processes = NodeProcesses()
+    # A simulated driver knows nothing of namespaces and tells of all processes.
     sees_all = options.simulated_node is not None or processes.are_all_seen
-    return IdleCheck(children, log=log, observer=observer, processes=processes, sees_all=sees_all)
+    return gpus, IdleCheck(children, log=log, observer=observer, processes=processes, sees_all=sees_all)
 
 
 def scan_once(options: ProcessOptions, *, driver_root: str) -> GpusScanned:
@@ -65,8 +49,8 @@ def scan_once(options: ProcessOptions, *, driver_root: str) -> GpusScanned:
     """
     posted: queue.SimpleQueue[Event] = queue.SimpleQueue()
     unheard = _Unheard()
-    children = build_children(options, driver_root=driver_root)
-    service = build_gpu_service(children, options, past=Past(), post=posted.put, log=unheard.log, observer=unheard)
+    children = _build_children(options, driver_root)
+    service = _build_gpu_service(children, options, past=Past(), post=posted.put, log=unheard.log, observer=unheard)
     service.start()
     try:
         event = posted.get(timeout=_SCAN_LIMIT_S)
@@ -100,3 +84,22 @@ class _Unheard:
     def xid_seen(self, uuid: str, xid: int, verdict: str) -> None: ...
 
     def memory_error_seen(self, uuid: str, kind: str) -> None: ...
+
+
+def _build_children(options: ProcessOptions, driver_root: str) -> NvmlChildren:
+    return NvmlChildren(driver_root=driver_root, simulated=str(options.simulated_node or ""))
+
+
+def _build_gpu_service(
+    children: NvmlChildren, options: ProcessOptions, *, past: Past, post: Post, log: Log, observer: GpuObserver
+) -> GpuService:
+    dev = choose_dev_view()
+    return GpuService(
+        children,
+        post=post,
+        log=log,
+        observer=observer,
+        past=past,
+        sysfs=Sysfs() if options.simulated_node is None else None,
+        find_control_nodes=lambda: find_control_nodes(dev),
+    )

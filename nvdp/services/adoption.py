@@ -97,12 +97,12 @@ class Adoption:
         return self._in_force.pins
 
     @property
-    def pre_start_check(self) -> PreStartCheck:
-        """What is done before containers start: what the first configuration in force said, until the process ends.
+    def checks_starts(self) -> bool:
+        """Whether GPUs must be idle before containers start: as the first configuration in force said, for good.
 
-        The kubelet asks for it when a resource registers, and never again.
+        The kubelet asks for it when a resource registers, and never again. Nothing is offered before it is known.
         """
-        return self._pre_start_check
+        return self._pre_start_check is PreStartCheck.IDLE
 
     @property
     def unmatched(self) -> tuple[str, ...]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from nvdp.config.schema import PreStartCheck
 from nvdp.host.state import AppliedConfig
 from nvdp.model.reasons import Cause, Level, Reason
 from nvdp.services.adoption import Adoption
@@ -356,7 +355,7 @@ def test_whether_starts_are_checked_is_decided_by_the_first_configuration_and_an
     words = [config.allocation.pre_start_check.value for config in (first, other)]
     for config in (other, msgspec.structs.replace(other, hash="sha256:another"), first, other):
         scene.adopt(config)
-        assert scene.adoption.pre_start_check is first.allocation.pre_start_check
+        assert scene.adoption.checks_starts is (first is CHECKED)
     told = [text for text in scene.record.texts(Reason.CONFIG_APPLIED) if "preStartCheck" in text]
     assert told == [LATER.format(words[1], words[0])] * 2, "once for each time that it was edited"
 
@@ -367,7 +366,7 @@ def test_a_configuration_that_could_not_be_planned_with_decides_nothing_about_st
     scene.judge()
     scene.adoption.reject("planning failed: no")
     scene.adopt(UNCHECKED)
-    assert scene.adoption.pre_start_check is PreStartCheck.NONE
+    assert not scene.adoption.checks_starts
 
 
 # edits that wait, so that the nodes of a fleet do not all change at once

@@ -12,8 +12,8 @@ class DeafActor(ResourceActor):
 
 
 class Broken(Daemon):
-    def _make_actor(self, listed):
-        actor = super()._make_actor(listed)
+    def _make_actor(self, listed, start_check):
+        actor = super()._make_actor(listed, start_check)
         actor.__class__ = DeafActor
         return actor
 

@@ -13,8 +13,8 @@ class RestartingFeed(Feed):
 
 
 class Broken(Daemon):
-    def _make_actor(self, listed):
-        actor = super()._make_actor(listed)
+    def _make_actor(self, listed, start_check):
+        actor = super()._make_actor(listed, start_check)
         actor.feed.__class__ = RestartingFeed
         return actor
 

@@ -7,9 +7,9 @@ from tests.simulate.broken import play
 
 
 class Broken(Daemon):
-    def _make_actor(self, listed):
+    def _make_actor(self, listed, start_check):
         firsts = tuple(device for device in listed.devices if device.id.endswith("::0"))
-        return super()._make_actor(msgspec.structs.replace(listed, devices=firsts))
+        return super()._make_actor(msgspec.structs.replace(listed, devices=firsts), start_check)
 
 
 if __name__ == "__main__":
