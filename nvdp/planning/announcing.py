@@ -153,9 +153,12 @@ def _announce_cordons(before: Mapping[str, str], after: Plan, gpus: Mapping[str,
 
 
 def _announce_renumbered(before: Mapping[str, Renumbered], after: Plan, gpus: Mapping[str, Gpu]) -> list[Announcement]:
+    """At once, and once more with its name where the pod was just admitted and could not be seen yet."""
     found = []
-    for uuid in sorted((after.renumbered.keys() - before.keys()) & after.assignments.keys()):
-        one = after.renumbered[uuid]
+    for uuid in sorted(after.renumbered.keys() & after.assignments.keys()):
+        one, known = after.renumbered[uuid], before.get(uuid)
+        if known is not None and (known.pods or not one.pods):
+            continue
         text = f"{_name(uuid, gpus.get(uuid))}: {one.text}; takes no new pods until these have ended"
         fields = {"device": uuid, "cause": Cause.HELD.value, "pods": list(one.pods), **_place(gpus.get(uuid))}
         found.append(Announcement(Reason.DEVICE_UNHEALTHY, text, fields))

@@ -9,7 +9,7 @@ from nvdp.__main__ import main
 from nvdp.http.control import load_status
 from nvdp.planning.diagnosis import diagnose
 from tests.daemon.node import GPU, build_config, connect, gpu_uuid, replicas, wait_healthy
-from tests.daemon.process import LIMIT_S
+from tests.daemon.process import LIMIT_S, wait_until
 from tests.kubelet.plugin_client import visible_devices
 
 MOUNTS = "/var/run/nvidia-container-devices/"
@@ -26,6 +26,11 @@ def card_of(pod):
     return next(number for number in range(4) if device_id.startswith(gpu_uuid(number)))
 
 
+def is_told(daemon, number, pod):
+    told = daemon.log.of("DeviceUnhealthy", text=f"{gpu_uuid(number)} (index")
+    return [line["pods"] for line in told][-1:] == [[pod]]
+
+
 @pytest.mark.invariant(10)
 def test_the_card_of_a_pod_and_the_card_that_has_its_index_now_take_no_new_pods_until_it_is_gone(
     kubelet, start, machine, config_map, capsys
@@ -40,6 +45,8 @@ def test_the_card_of_a_pod_and_the_card_that_has_its_index_now_take_no_new_pods_
 
     machine.renumber(1, 2, 3, 0)
     wait_healthy(kubelet, offered)
+    for number in (card, heir):
+        wait_until(lambda number=number: is_told(daemon, number, "team/nb"), what="the pod's name")
     kubelet.restart_container(pod, "main")  # it gets what it got, whose card that may be
     assert pod.phase == "Running"
     with connect(kubelet) as client:
@@ -49,8 +56,6 @@ def test_the_card_of_a_pod_and_the_card_that_has_its_index_now_take_no_new_pods_
             client.allocate([f"{gpu_uuid(heir)}::1"])
     told = f"{gpu_uuid(card)} is held by team/nb as index {card}, which is this GPU now"
     assert told in refusal.value.details()
-    for number in (card, heir):
-        assert daemon.log.wait_for("DeviceUnhealthy", text=f"{gpu_uuid(number)} (index")["pods"] == ["team/nb"]
     assert any(told in finding.cause for finding in diagnose(load_status(root / "run", timeout_s=LIMIT_S)))
 
     # Who only looks knows it as well, and so does a successor; an edit to UUIDs changes nothing for that pod.

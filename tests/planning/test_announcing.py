@@ -283,6 +283,18 @@ def test_a_card_that_takes_no_new_pods_for_its_index_is_told_once_and_once_more_
     assert "have ended, or NVML counts as before" in text
 
 
+def test_a_pod_that_cannot_be_seen_yet_is_told_by_name_as_soon_as_it_is():
+    offered = plan(assignments={A: WHOLE}, lists={GPU: listed(GPU, A)})
+    unseen = plan(assignments={A: WHOLE}, renumbered={A: Renumbered(text="held by a pod that nobody knows")})
+    seen = plan(assignments={A: WHOLE}, renumbered=MOVED)
+    for before, after in ((offered, unseen), (unseen, seen)):
+        ((reason, text),) = told(before, after, gpu(0))
+        assert reason is Reason.DEVICE_UNHEALTHY
+        assert after.renumbered[A].text in text
+    assert told(seen, unseen, gpu(0)) == []
+    assert [reason for reason, _ in told(unseen, offered, gpu(0))] == [Reason.DEVICE_RECOVERED]
+
+
 def test_of_a_card_that_is_not_on_offer_anyway_neither_is_told():
     nothing, waiting = plan(), plan(renumbered=MOVED)
     assert told(nothing, waiting, gpu(0)) == []

@@ -49,6 +49,8 @@ def test_what_a_pod_was_told_is_remembered_at_once_and_until_the_pod_is_gone(nod
 def test_both_cards_take_no_new_pods_until_the_pod_is_gone_and_that_is_told_and_shown(node):
     node.allocate("nb", B, GPU)
     node.run(10.0)
+    node.holders.ask()
+    node.run(1.0)
     lists = len(node.actor(GPU).taken)
     count(node, 1, 0, 2)
     node.run(60.0)
