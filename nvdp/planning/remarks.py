@@ -42,6 +42,8 @@ def find_notes(
 
     ``ailing`` are the GPUs, by UUID, that are out of order now.
     """
+    if config.devices.paused:
+        yield "devices.paused: nvdp lets go of the driver; pods that ask for a GPU stay Pending until it is false"
     yield from _find_empty(plan, ailing)
     yield from _find_different_replicas(plan)
     yield from _find_idle_entries(config, plan)

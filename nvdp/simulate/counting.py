@@ -10,6 +10,8 @@ from nvdp.planning.allotment import Allotment, allot, resolve_pins
 
 def find_uncounted(config: Config, node: Node, *, entry: str) -> str | None:
     """Why a GPU of ``node`` is not offered through the sharing entry at the path ``entry``; None if all are."""
+    if config.devices.paused:
+        return "no GPU takes pods (devices.paused)"
     inventory = _build_inventory(node)
     allotment = allot(config, inventory, resolve_pins(config, inventory.gpus, {}, {}))
     for gpu in inventory.gpus:

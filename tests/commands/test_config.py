@@ -43,7 +43,7 @@ def test_an_invalid_file_gives_all_its_errors_on_stderr(file, capsys):
 
 
 def test_warnings_are_shown_and_do_not_make_a_file_invalid(file, capsys):
-    path = file('flags: {gdsEnabled: yes}\ndevices: {exclude: ["0:0"]}\nhealth: {releaseForReset: true}\n')
+    path = file('flags: {gdsEnabled: yes}\ndevices: {exclude: ["0:0"]}\nimex: {channelIDs: [0]}\n')
     assert main(["config", "check", path]) == 0
     out, err = capsys.readouterr()
     assert out == f"{path}: valid\n"
@@ -53,10 +53,7 @@ def test_warnings_are_shown_and_do_not_make_a_file_invalid(file, capsys):
             f"{path}:2: warning: devices.exclude: not built yet (these MIG devices would be left to others); "
             "what it concerns is withheld"
         ),
-        (
-            f"{path}:3: warning: health.releaseForReset: not built yet (the driver would be let go of while a GPU is "
-            "reset); it is ignored"
-        ),
+        (f"{path}:3: warning: imex.channelIDs: not built yet (containers would get an IMEX channel); it is ignored"),
     ]
 
 
@@ -174,9 +171,9 @@ def test_check_as_json_says_of_each_file_what_the_lines_say(file, tmp_path: Path
 
 
 def test_check_as_json_without_a_target_has_no_differences_and_names_what_is_not_built(file, capsys):
-    assert main(["config", "check", "--json", file("\nhealth: {releaseForReset: true}\n")]) == 0
+    assert main(["config", "check", "--json", file("\nimex: {channelIDs: [0]}\n")]) == 0
     (checked,) = json.loads(capsys.readouterr().out)["files"]
-    assert [(it["path"], it["line"]) for it in checked["notBuilt"]] == [("health.releaseForReset", 2)]
+    assert [(it["path"], it["line"]) for it in checked["notBuilt"]] == [("imex.channelIDs", 2)]
     assert "differences" not in checked
 
 

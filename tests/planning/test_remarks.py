@@ -33,6 +33,13 @@ def test_a_key_that_only_a_new_process_follows_is_noted():
     )
 
 
+def test_a_pause_in_the_file_is_noted_since_it_changes_no_device_list():
+    assert remarks("devices: {paused: true}", gpu(0)) == (
+        [],
+        ["devices.paused: nvdp lets go of the driver; pods that ask for a GPU stay Pending until it is false"],
+    )
+
+
 def test_a_pattern_that_names_a_part_of_a_product_is_told_what_to_write():
     assert remarks(named("A100"), gpu(0, product=A100)) == (
         [

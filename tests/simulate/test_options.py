@@ -44,7 +44,7 @@ def test_a_node_and_a_configuration_of_ones_own_are_played(command, short_path):
         ("devices: {exclude: [0]}", "GPU 0 is not on offer (devices.exclude[0]: excluded)"),
         ('devices: {cordon: ["1"]}', "GPU 1 takes no pods (devices.cordon[0])"),
         ("resources: {gpus: [{pattern: '*', name: card}]}", "GPU 0 is offered in another way (resources.gpus[0])"),
-        ("devices: {paused: true}", "GPU 0 is not on offer (devices.paused: not built yet (the driver would be let"),
+        ("devices: {paused: true}", "no GPU takes pods (devices.paused)"),
     ],
 )
 def test_a_configuration_that_does_not_share_all_gpus_alike_is_refused_and_not_played(command, short_path, more, why):
@@ -75,7 +75,7 @@ def test_where_each_share_must_be_of_another_gpu_pods_ask_for_no_more_than_there
 
 def test_what_is_not_built_and_withholds_nothing_here_does_not_keep_the_tour_from_playing(command, short_path):
     config = short_path / "my.yaml"
-    config.write_text(f"{SHARED.replace('{plugin', '{migStrategy: mixed, plugin')}health: {{releaseForReset: true}}\n")
+    config.write_text(f"{SHARED.replace('{plugin', '{migStrategy: mixed, plugin')}imex: {{channelIDs: [0]}}\n")
     assert command.run("--config", str(config), "--step", "capacity").returncode == 0
 
 
