@@ -11,7 +11,7 @@ from typing import Any
 from nvdp.nvml.conditions import RECOVERY_ACTIONS
 from nvdp.nvml.kinds import find_kind
 from tests.daemon.node import gpu_uuid
-from tests.nvml.conftest import FakeDriver, compile_fake
+from tests.nvml.conftest import FakeDriver
 
 VERSION = "570.1.1"
 _ACTIONS = {word: number for number, word in RECOVERY_ACTIONS.items()}
@@ -20,16 +20,12 @@ _NOT_LOADED = 9
 
 
 class CompiledMachine:
-    """Understands what tests of faults and health tell a simulated ``Machine``; whatever else it is told is an error.
-
-    ``lines`` are lines of the library's own file (see fake_nvml.c) that come before all others.
-    """
+    """Understands what tests of faults and health tell a simulated ``Machine``; anything else is an error."""
 
     def __init__(self, root: Path, *, count: int = 4) -> None:
         self.uuids = [gpu_uuid(number) for number in range(count)]
-        self.lines: tuple[str, ...] = ()
-        root.mkdir()
-        self.driver = FakeDriver(root, built := compile_fake(root), built)
+        self._lines: tuple[str, ...] = ()
+        self.driver = FakeDriver(root)
         self._described: dict[str, Any] = {}
         self._version = ""
         self.change()
@@ -41,24 +37,32 @@ class CompiledMachine:
     def change(self, **described: Any) -> float:
         """Set ``events``, ``conditions``, ``faults``, ``lost``, ``removed`` or ``driver``; when that was done."""
         self._described |= described
-        lines = [*self.lines, *self._render(**self._described)]
-        self.driver.configure(*lines)
-        return max(self.driver.at, self._place_library(**self._described.get("driver", {})))
+        self.driver.configure(*self._render(**self._described), *self._lines)
+        has_moved = self._place_library(**self._described.get("driver", {}))
+        return time.monotonic() if has_moved else self.driver.at
 
     def fault(self, call: str = "*", *, gpu: int | None = None, **effect: Any) -> float:
         return self.change(faults=[{"call": call, **({} if gpu is None else {"gpu": gpu}), **effect}])
 
+    def tell(self, *lines: str) -> float:
+        """Lines of the library's own file (fake_nvml.c) that a node file has no words for, instead of those before."""
+        self._lines = lines
+        return self.change()
+
     def heal(self) -> float:
         return self.change(faults=[], lost=[], removed=[], driver={})
 
-    def _place_library(self, state: str = "ready", version: str = VERSION, **_: str) -> float:
-        if state == "missing":
-            self.driver.library.unlink(missing_ok=True)
-            self._version = ""
-        elif version != self._version:
-            self.driver.install_version(version)
-            self._version = version
-        return time.monotonic()
+    def _place_library(self, state: str = "ready", version: str = VERSION, **_: str) -> bool:
+        """Whether it is another library now."""
+        wanted = "" if state == "missing" else version
+        before, self._version = self._version, wanted
+        if wanted == before:
+            return False
+        if wanted:
+            self.driver.install_version(wanted)
+        else:
+            self.driver.library.unlink()
+        return True
 
     def _render(self, *, driver=None, removed=(), lost=(), faults=(), conditions=(), events=()) -> Iterator[str]:
         driver = driver or {}

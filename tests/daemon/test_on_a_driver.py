@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.daemon.node import GPU, build_config, connect, healthy, wait_healthy
-from tests.daemon.process import LIMIT_S, Daemon, wait_until
+from tests.daemon.node import GPU, build_config, connect, wait_healthy
+from tests.daemon.process import Daemon
 from tests.nvml.conftest import FakeDriver, compile_fake
 
 
@@ -67,20 +67,3 @@ def test_its_gpus_hang_and_come_one_by_one(kubelet, daemon, driver):
     driver.configure("cards 0 1 2 3 4", "driver 580.2.2")
     wait_healthy(kubelet, [card(number) for number in range(5)])
     assert len(kubelet.registrations) == 1
-
-
-@pytest.mark.parametrize("call", ["nvmlInit", "nvmlDeviceGetCount", "nvmlDeviceGetHandleByIndex"])
-def test_a_library_that_hangs_in_any_call_leaves_the_daemon_serving_and_stoppable(kubelet, daemon, driver, call):
-    driver.install()
-    wait_healthy(kubelet, [card(number) for number in range(4)])
-
-    driver.configure("cards 0 1 2 3", f"hang {call}")
-    child = daemon.child
-    if call != "nvmlInit":  # asked of a new session only
-        wait_until(lambda: not child.is_running(), LIMIT_S, what="the end of the child that hangs")
-
-    with connect(kubelet) as client:
-        assert client.options()
-    assert daemon.probe("/healthz").status == 200
-    assert len(kubelet.devices(GPU)) == 4
-    assert call != "nvmlInit" or len(healthy(kubelet)) == 4

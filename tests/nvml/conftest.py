@@ -19,9 +19,12 @@ SOURCE = Path(__file__).parent / "fake/fake_nvml.c"
 
 
 class FakeDriver:
-    """A driver root. ``configure`` writes what the library does from its next call on (see fake_nvml.c)."""
+    """A driver root. ``configure`` writes what the library does from its next call on (see fake_nvml.c).
 
-    def __init__(self, root: Path, built: Path, basic: Path) -> None:
+    ``built`` and ``basic`` are what ``install`` installs; ``install_version`` compiles its own.
+    """
+
+    def __init__(self, root: Path, built: Path | None = None, basic: Path | None = None) -> None:
         self.root = root
         self._built = built
         self._basic = basic
@@ -34,7 +37,9 @@ class FakeDriver:
         return self.directory / "libnvidia-ml.so.1"
 
     def install(self, *, basic: bool = False) -> None:
-        shutil.copy(self._basic if basic else self._built, self.library)
+        file = self._basic if basic else self._built
+        assert file is not None
+        shutil.copy(file, self.library)
 
     def install_version(self, version: str) -> None:
         """The library's name is a link to the file of this version, as a driver's installer leaves it."""
