@@ -9,7 +9,9 @@ from nvdp.config.overrides import Overrides
 from nvdp.config.process import ProcessOptions
 from nvdp.config.schema import Config
 from nvdp.errors import NvmlError
+from nvdp.host.boot import load_boot_id
 from nvdp.host.devnodes import choose_dev_view, find_control_nodes
+from nvdp.host.pause_file import PauseFile
 from nvdp.host.processes import NodeProcesses
 from nvdp.host.sysfs import Sysfs
 from nvdp.log import Log
@@ -63,6 +65,15 @@ def scan_once(options: ProcessOptions, *, driver_root: str) -> GpusScanned:
     if event.driver.state is not DriverState.READY:
         raise NvmlError(event.driver.text, kind=event.driver.state.value, call="")
     return event
+
+
+def scan_this_node(options: ProcessOptions, *, driver_root: str) -> GpusScanned:
+    """The same of the node on which this runs: not while ``nvdp pause`` has its driver let go of (NvmlError)."""
+    pause = PauseFile(options.run_dir, boot_id=load_boot_id()).load()
+    if pause is not None:
+        text = f"{pause}: the driver is not to be opened; nvdp status asks the daemon alone, nvdp resume ends the pause"
+        raise NvmlError(text, kind=DriverState.PAUSED.value, call="")
+    return scan_once(options, driver_root=driver_root)
 
 
 def find_driver_root(overrides: Overrides) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from nvdp.app.gpus import scan_once
+from nvdp.app.gpus import scan_once, scan_this_node
 from nvdp.config.process import ProcessOptions
 from nvdp.config.schema import Config
 from nvdp.errors import ConfigError, HostError, KubeletError, NvmlError
@@ -128,7 +128,7 @@ class _View(msgspec.Struct, frozen=True, kw_only=True):
 
 def _scan_this_node(config: Config, options: ProcessOptions) -> GpusScanned:
     try:
-        return scan_once(options, driver_root=config.flags.plugin.container_driver_root)
+        return scan_this_node(options, driver_root=config.flags.plugin.container_driver_root)
     except NvmlError as error:
         remedy = "nvdp plan --node FILE with what nvdp devices --export prints on a node, or --node dgx-h100"
         text = f"{error}. Without a driver: {remedy}"

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import grpc
 import pytest
 
@@ -36,7 +40,9 @@ def reach_socket(root):
     wait_until((root / "run" / "control.sock").exists, what="the control socket")
 
 
-def test_a_pause_by_command_lets_go_of_the_driver_until_a_resume_and_over_a_restart(kubelet, start, root, order):
+def test_a_pause_by_command_lets_go_of_the_driver_until_a_resume_and_over_a_restart(
+    kubelet, start, machine, root, order
+):
     daemon = begin(start)
     reach_socket(root)
     assert daemon.child.is_running()
@@ -57,6 +63,16 @@ def test_a_pause_by_command_lets_go_of_the_driver_until_a_resume_and_over_a_rest
     with connect(kubelet) as client, pytest.raises(grpc.RpcError) as refusal:
         client.allocate([f"{gpu_uuid(1)}::0"])
     assert "DriverPaused" in refusal.value.details()
+
+    looked = subprocess.run(
+        [sys.executable, "-m", "nvdp", "devices", *machine.flags],
+        env={**os.environ, "NVDP_RUN_DIR": str(root / "run")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert looked.returncode == 1
+    assert "paused by nvdp pause (new driver)" in looked.stderr
 
     assert daemon.stop().code == 0
     again = start()
