@@ -4,7 +4,7 @@
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help setup setup-runtime demo test check lint types layers coverage bench campaign lock proto image clean
+.PHONY: help setup setup-runtime demo test check lint types layers coverage bench campaign soak lock proto image clean
 MAKEFLAGS += --no-print-directory
 
 BIN := .venv/bin
@@ -49,6 +49,10 @@ bench: setup ## measure start, restart, edit, allocation, memory; a table and JS
 campaign: setup ## the slow campaigns in full, and all of the daemon's tests with a kubelet 1.37 as well
 	@NVDP_KUBELET=1.37 $(BIN)/pytest -n 3 --dist worksteal tests/daemon
 	@NVDP_CAMPAIGN=full $(BIN)/pytest -m campaign --timeout 3600
+
+soak: export NVDP_SOAK_STEPS ?= 100000
+soak: setup ## 100,000 random faults and more, some hours (NVDP_SOAK_STEPS: how many, NVDP_SOAK_SEED: from which seed on)
+	@$(BIN)/pytest -n 4 --dist worksteal --maxfail 3 tests/daemon/test_fault_campaign.py
 
 lock: setup ## renew the lock files from pyproject.toml (UPGRADE=1: newest versions)
 	@$(LOCK) -o .ci/runtime.lock pyproject.toml

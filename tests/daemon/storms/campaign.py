@@ -1,0 +1,71 @@
+"""One life through storms, and the calms between them."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Sequence
+
+from nvdp.simulate.kubelet import KubeletCrashedError
+from tests.daemon.storms.node import Node
+from tests.daemon.storms.trials import Trials
+from tests.daemon.storms.truth import Truth
+from tests.daemon.storms.use import Meter, Use
+from tests.daemon.storms.weather import Storm
+
+_SHOWN = 60
+
+
+class Campaign:
+    """``calm_s`` is how long it may take after a storm until the kubelet sees what is true.
+
+    A failure tells the last steps.
+    """
+
+    def __init__(self, node: Node, *, bounds: Use, calm_s: float) -> None:
+        self._node = node
+        self._truth = Truth(node, calm_s=calm_s)
+        self._trials = Trials(node, self._truth)
+        self._said: deque[str] = deque(maxlen=_SHOWN)
+        self.meter = Meter(node, bounds=bounds)
+        self.steps = 0
+
+    def live(self, storms: Sequence[Storm]) -> None:
+        self._node.begin()
+        try:
+            self._truth.wait_seen(is_long=True)
+            for storm in storms:
+                self._weather(storm)
+                self._rest(storm)
+        except (AssertionError, TimeoutError, KubeletCrashedError) as error:
+            told = "\n".join(self._said)
+            raise AssertionError(f"{error}\nafter {self.steps} steps, the last of which were:\n{told}") from error
+
+    def _weather(self, storm: Storm) -> None:
+        self._say("a storm")
+        for step in storm.steps:
+            self._say(str(step))
+            self._node.do(step)
+            self.steps += 1
+
+    def _rest(self, storm: Storm) -> None:
+        self._say(f"a calm, with {[*map(str, storm.stands)]}{', paused' if storm.is_paused else ''}; {storm.file}")
+        if storm.file is not None:
+            self._node.edit(storm.file)
+        self._node.calm_down(storm.stands, deleted=storm.deleted, is_paused=storm.is_paused)
+        self._truth.wait_seen(is_long=storm.is_long)
+        self._check_answers()
+        self.meter.check()
+        self._node.check_logs()
+        self._say(str(storm.trial))
+        getattr(self._trials, storm.trial.name)(*storm.trial.args)
+        self._node.world.forget_events()
+
+    def _check_answers(self) -> None:
+        """The daemon is alive, and ready if it uses a driver."""
+        assert self._node.daemon.probe("/healthz").status == 200
+        expected = 200 if self._truth.is_driver_used else 503
+        self._node.daemon.wait_probe("/readyz", lambda answer: answer.status == expected)
+
+    def _say(self, text: str) -> None:
+        self._said.append(f"{time.strftime('%H:%M:%S')} {text}")

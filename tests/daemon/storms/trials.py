@@ -1,0 +1,127 @@
+"""What is tried in a calm, where it is known what has to come of it."""
+
+from __future__ import annotations
+
+import contextlib
+
+from nvdp.simulate.kubelet import AdmissionError
+from tests.daemon.process import LIMIT_S, wait_until
+from tests.daemon.storms.files import NAMES
+from tests.daemon.storms.node import Node
+from tests.daemon.storms.truth import Truth
+from tests.daemon.storms.world import CARDS, Step
+
+_FATAL_XID = 79
+_HEARD_WITHIN_S = 1.0
+
+
+class Trials:
+    """Each trial has a card to aim at, if it aims at one."""
+
+    def __init__(self, node: Node, truth: Truth) -> None:
+        self._node, self._truth = node, truth
+        self._kubelet = node.kubelet
+
+    def hear_all(self, _: int) -> None:
+        """Events of all cards that are there are heard, however the waits for them failed before."""
+        for card in sorted({*CARDS} - self._truth.ailing):
+            self._await_heard(card)
+
+    def strike(self, card: int) -> None:
+        """A fatal event takes its card and no other, until it has been clean; unless events are ignored."""
+        if (before := self._aim(card)) is None:
+            return
+        starts = {name: len(self._kubelet.messages(name)) for name in NAMES}
+        self._tell(card, _FATAL_XID)
+        if self._node.files[-1].ignores_xids:
+            self._check_unchanged(before)
+            return
+        mine = {(name, device) for name, device in before if device.partition("::")[0] == self._uuid(card)}
+        self._kubelet.wait_until(
+            lambda: self._find_taken(before, starts) == mine, LIMIT_S, what=f"card {card} taken, and no other"
+        )
+        self._truth.wait_seen(is_long=False)
+
+    def strike_for_long(self, card: int) -> None:
+        """The same, and the driver asks for a reset: the card stays away."""
+        if self._aim(card) is not None:
+            self._node.world.fare(card, {"recoveryAction": "GPUReset"})
+            self._tell(card, _FATAL_XID)
+            self._truth.wait_seen(is_long=False)
+
+    def refuse(self, card: int) -> None:
+        """A file that is no good changes nothing."""
+        before, refused = self._truth.list_healthy(), self._count("nvdp_config_edits_total", result="refused")
+        self._node.break_file(f"version: v1\nsharing: {{round: {card}}} # after {refused:g}\n")
+        wait_until(
+            lambda: self._count("nvdp_config_edits_total", result="refused") > refused, what="the file to be refused"
+        )
+        self._node.daemon.wait_metric(0, "nvdp_config_valid")
+        self._check_unchanged(before)
+
+    def admit_all(self, _: int) -> None:
+        """Whatever is Healthy and not taken can be had."""
+        taken = {(form[0], device) for (_, form), ids in self._truth.find_held().items() for device in ids}
+        for name, device in sorted(self._truth.list_healthy() - taken):
+            try:
+                self._node.submit(name, 1).result(LIMIT_S)
+            except AdmissionError as error:
+                raise AssertionError(f"{device} of {name} was free, and yet: {error}") from error
+        self._truth.wait_seen(is_long=False)
+
+    def be_still(self, _: int) -> None:
+        """While nothing happens no list is sent and nobody registers."""
+        self._truth.wait_seen(is_long=True)
+        before = self._count_messages()
+        if self._truth.is_driver_used:
+            self._node.daemon.wait_scans(2)
+        assert self._count_messages() == before
+
+    def _aim(self, card: int) -> set[tuple[str, str]] | None:
+        """All that is Healthy, once an event of this card would be heard; None if the card is not on offer."""
+        are_files_of_one_mind = len({file.ignores_xids for file in self._node.files}) == 1
+        healthy = self._truth.list_healthy()
+        if not are_files_of_one_mind or all(device.partition("::")[0] != self._uuid(card) for _, device in healthy):
+            return None
+        self._await_heard(card)
+        return healthy
+
+    def _await_heard(self, card: int) -> None:
+        """One more single-bit error is counted. Those that came while nobody listened are not."""
+        labels = {"uuid": self._uuid(card), "type": "single"}
+        before = self._count("nvdp_ecc_errors_total", **labels)
+
+        def is_heard() -> bool:
+            self._tell(card, None, "single")
+            with contextlib.suppress(AssertionError):
+                what = "an event"
+                wait_until(lambda: self._count("nvdp_ecc_errors_total", **labels) > before, _HEARD_WITHIN_S, what=what)
+                return True
+            return False
+
+        wait_until(is_heard, self._truth.calm_s, what=f"an event of card {card} that is heard")
+
+    def _find_taken(self, before: set[tuple[str, str]], starts: dict[str, int]) -> set[tuple[str, str]]:
+        """What was Healthy before and is not in one of the lists since."""
+        return {
+            (name, device)
+            for name, device in before
+            if any(device not in message.healthy for message in self._kubelet.messages(name)[starts[name] :])
+        }
+
+    def _tell(self, *event: object) -> None:
+        self._node.do(Step("tell", event))
+
+    def _check_unchanged(self, before: set[tuple[str, str]]) -> None:
+        if self._truth.is_driver_used:
+            self._node.daemon.wait_scans(1)
+        assert self._truth.list_healthy() == before
+
+    def _count(self, name: str, **labels: str) -> float:
+        return self._node.daemon.metric(name, **labels) or 0.0
+
+    def _count_messages(self) -> list[int]:
+        return [len(self._kubelet.registrations), *(len(self._kubelet.messages(name)) for name in NAMES)]
+
+    def _uuid(self, card: int) -> str:
+        return self._node.machine.uuids[card]
