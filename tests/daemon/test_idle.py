@@ -11,7 +11,7 @@ from tests.daemon.node import GPU, build_config, on_node
 from tests.daemon.process import LIMIT_S, wait_until
 
 BUSY = {"pid": 2**31 - 2, "memoryBytes": 3 << 20}  # no kernel has as many processes
-LONG, SHORT = ({"preStartTimeout": text} for text in ("25s", "1s"))
+LONG, SHORT = ({"preStartTimeout": text} for text in ("25s", "2s"))
 
 
 def checked(**allocation):
@@ -47,7 +47,7 @@ def test_a_container_waits_for_its_gpu_and_is_refused_with_the_process_that_stay
         with pytest.raises(AdmissionError) as refused:
             kubelet.restart_container(pod, "main")
         assert refused.value.reason == "CreateContainerConfigError"
-        text = f"{held} (index {slot}) is not idle after 1s (allocation.preStartTimeout): used by PID {BUSY['pid']} "
+        text = f"{held} (index {slot}) is not idle after 2s (allocation.preStartTimeout): used by PID {BUSY['pid']} "
         assert f"{GPU}: {text}(name unknown" in str(refused.value)
         line = daemon.log.wait_for("DeviceNotIdle")
         assert (line["device"], line["index"], line["pid"], line["resource"]) == (held, slot, BUSY["pid"], GPU)
@@ -61,5 +61,6 @@ def test_a_container_waits_for_its_gpu_and_is_refused_with_the_process_that_stay
         wait_until(lambda: len(daemon.children) == 2, what="a child that looks at the GPU")
         ended = daemon.stop()
         assert (ended.code, ended.seconds < 5) == (0, True)
-        with pytest.raises(AdmissionError, match="Unavailable"):
+        with pytest.raises(AdmissionError) as refused:  # in our words, or in those of the connection that ended
             waiting.result(LIMIT_S)
+        assert "not idle" not in str(refused.value)
