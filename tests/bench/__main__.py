@@ -56,7 +56,7 @@ def measure(scale: Scale, *, quick: bool) -> Report:
         bare = stack.enter_context(BareServer(installation, socket=scratch / "bare.sock"))
         groups: dict[str, Callable[[], Iterator[Figure]]] = {
             "start": partial(measure_starts, installation, scale),
-            "reactions": partial(measure_reactions, installation, scale, bare),
+            "reactions": partial(measure_reactions, installation, scale, bare, driver_root),
             "calls": partial(measure_latency, installation, scale, bare),
             "footprint": partial(measure_footprint, installation, scale, driver_root),
         }

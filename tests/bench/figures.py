@@ -71,8 +71,8 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """All of one run. ``at`` is UTC.
 
-    ``driver`` is what the NVML child had loaded while memory was measured; everything else is measured on a simulated
-    one. ``compiled`` tells whether the dependencies are byte-compiled, as in the image.
+    ``driver`` is what the NVML child had loaded while XIDs and memory were measured; everything else is measured on a
+    simulated one. ``compiled`` tells whether the dependencies are byte-compiled, as in the image.
     """
 
     nvdp: str

@@ -110,14 +110,15 @@ class Node:
 
         return self._wait(find, f"registration {after + 1}")
 
-    def wait_list(self, *, after: int = 0) -> ListMessage:
-        """The first list beyond the first ``after`` in which every GPU is shared as configured."""
+    def wait_list(self, *, after: int = 0, lost: int = 0) -> ListMessage:
+        """The first list beyond the first ``after`` that offers every GPU but ``lost``, shared as configured."""
+        count = (GPUS - lost) * self.share
 
         def find() -> ListMessage | None:
             found = self.kubelet.messages(GPU)[after:]
-            return next((one for one in found if len(one.healthy) == GPUS * self.share), None)
+            return next((one for one in found if len(one.healthy) == count), None)
 
-        return self._wait(find, f"a list of {GPUS * self.share} Healthy devices")
+        return self._wait(find, f"a list of {count} Healthy devices")
 
     def wait_ready(self) -> None:
         """Until the daemon's port says so. As a cluster does, this loads what answers there."""

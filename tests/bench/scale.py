@@ -6,12 +6,16 @@ import msgspec
 
 
 class Scale(msgspec.Struct, frozen=True, kw_only=True):
-    """Numbers of runs, calls and seconds. ``shares`` are replicas of each GPU at which calls are measured."""
+    """Numbers of runs, calls and seconds; ``xids`` is at most that of the GPUs.
+
+    ``shares`` are replicas of each GPU at which calls are measured.
+    """
 
     starts: int
     restarts: int
     gap_s: float
     edits: int
+    xids: int
     shares: tuple[int, ...]
     allocate_calls: int
     preferred_calls: int
@@ -25,6 +29,7 @@ FULL = Scale(
     restarts=10,
     gap_s=0.3,
     edits=20,
+    xids=8,
     shares=(1, 10, 100, 1000),
     allocate_calls=1000,
     preferred_calls=300,
@@ -37,6 +42,7 @@ QUICK = Scale(
     restarts=1,
     gap_s=0.05,
     edits=1,
+    xids=1,
     shares=(1, 1000),
     allocate_calls=20,
     preferred_calls=5,

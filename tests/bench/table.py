@@ -31,7 +31,7 @@ def _render(report: Report) -> Iterator[str]:
         f"{report.seconds:.0f} s"
     )
     if report.driver == "simulated":
-        yield "no C compiler: the NVML child carries a driver in Python, 2 MiB that it does not on a node"
+        yield "no C compiler: no XID, and the NVML child carries a driver in Python, 2 MiB that it does not on a node"
     if not report.compiled:
         yield "the dependencies have no byte code: starts are slower here than from an image"
     for group, figures in itertools.groupby(report.figures, key=lambda figure: figure.group):
