@@ -6,6 +6,7 @@ from tests.daemon.conftest import (  # noqa: F401 - pytest finds fixtures by the
     config_map,
     daemon,
     kubelet,
+    library,
     machine,
     root,
     settings,
