@@ -89,6 +89,18 @@ def test_a_library_that_hangs_as_a_whole_is_lost_after_twice_the_limit_wherever_
     bench.wait_healthy(4)
 
 
+def test_a_probe_that_finds_no_driver_makes_the_next_scan_come_at_once(bench, fake_driver) -> None:
+    sick = "fail nvmlDeviceGetName 999 1"
+    fake_driver.install()
+    fake_driver.configure("cards 0 1 2 3", sick)
+    bench.configure(rescan_interval_s=60.0)
+    bench.service.start()
+    bench.wait(lambda post: len(post.ailments) == 1)
+    post = break_(bench, fake_driver, "fail nvmlInit 999", "fail nvmlDeviceGetCount 999", sick)
+    first, *_ = (at for call, at in fake_driver.trace if call == "nvmlInit")
+    assert post.at - first < 5
+
+
 @pytest.mark.invariant(5)
 def test_gpus_that_all_hang_are_all_known_after_twice_the_limit(bench, fake_driver) -> None:
     fake_driver.install()
