@@ -29,7 +29,8 @@ class MigInstance(msgspec.Struct, frozen=True, kw_only=True):
     ``index`` is its place among NVML's MIG devices of the GPU, which may have gaps; ``gpu_instance`` and
     ``compute_instance`` are the driver's numbers, as events and capability nodes have them. ``profile`` is spelled as
     the driver spells it (``1g.10gb+me``; ``1c.3g.40gb`` for one smaller than its GPU instance). What could not be read
-    is None, and then ``fault`` says why.
+    is None, and then ``fault`` says why. ``nodes`` are its capability nodes, as container paths, as far as the host
+    tells them.
     """
 
     uuid: str
@@ -38,7 +39,15 @@ class MigInstance(msgspec.Struct, frozen=True, kw_only=True):
     compute_instance: int | None = None
     profile: str | None = None
     memory_bytes: int | None = None
+    nodes: tuple[str, ...] = ()
     fault: Fault | None = None
+
+
+class UnreadableInstance(msgspec.Struct, frozen=True, kw_only=True):
+    """A place among a GPU's MIG devices where there is, or may be, one whose UUID cannot be read."""
+
+    index: int
+    fault: Fault
 
 
 class Gpu(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,6 +58,7 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     ``numa_node`` is None where the host does not know one. ``compute_capability`` is ``"9.0"``. ``mig_pending`` is the
     mode that a reset of the GPU would bring, None if that is the current one or is not known. ``instances`` are the MIG
     devices in the order of their index; None unless the GPU is in MIG mode and they could be listed.
+    ``unreadable_instances`` can be shown, but have no identity to advertise.
     """
 
     uuid: str
@@ -62,6 +72,7 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     mig: MigMode | None = None
     mig_pending: MigMode | None = None
     instances: tuple[MigInstance, ...] | None = None
+    unreadable_instances: tuple[UnreadableInstance, ...] = ()
     fault: Fault | None = None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Final, NoReturn, TypeAlias
 
 import pynvml
@@ -44,23 +44,37 @@ class Asker:
 
 
 class GpuFacts:
-    """Reads the facts of one GPU and keeps the first fault. ``ref`` grows as more of the GPU is recognised."""
+    """Reads the facts of one GPU, or of a part of it, and keeps the first fault.
+
+    ``ref`` grows as more of the GPU is recognised.
+    """
 
     def __init__(self, asker: Asker, ref: GpuRef) -> None:
         self._asker = asker
         self.ref = ref
         self.fault: Fault | None = None
 
+    def part(self) -> GpuFacts:
+        """Reads the facts of a part of the GPU, with a fault of its own."""
+        return GpuFacts(self._asker, self.ref)
+
     def ask(self, call: str, function: Callable[..., Any], *arguments: object) -> Any:
         """See ``Asker.ask``."""
         return self._asker.ask(call, function, *arguments, gpu=self.ref)
 
-    def read(self, call: str, function: Callable[[], Any], *, otherwise: Any = None) -> Any:
-        """The fact; ``otherwise`` if the GPU has no such fact; None after a failure, which is noted."""
+    def read(
+        self,
+        call: str,
+        function: Callable[[], Any],
+        *,
+        otherwise: Any = None,
+        no_such_fact: Collection[str] = NO_SUCH_FACT,
+    ) -> Any:
+        """The fact; ``otherwise`` if there is ``no_such_fact``; None after another failure, which is noted."""
         try:
             return self.ask(call, function)
         except NvmlError as error:
-            if error.kind in NO_SUCH_FACT:
+            if error.kind in no_such_fact:
                 return otherwise
             self.note(error)
             return None
@@ -68,6 +82,14 @@ class GpuFacts:
     def note(self, error: NvmlError) -> None:
         """The GPU's fault, unless it had one before."""
         self.fault = self.fault or build_fault(error)
+
+
+def read_uuid(handle: object) -> str:
+    """The UUID of a GPU or a MIG device. Raises ValueError if the driver gives it an empty one."""
+    uuid: str = pynvml.nvmlDeviceGetUUID(handle)
+    if not uuid:
+        raise ValueError("an empty UUID")
+    return uuid
 
 
 def translate(error: Exception, *, call: str, gpu: GpuRef | None = None) -> NoReturn:

@@ -11,9 +11,11 @@ import pynvml
 from nvdp.errors import NvmlError
 from nvdp.model.health import Vitals
 from nvdp.model.inventory import Driver, Fault, Gpu, GpuRef, Inventory, MigMode, UnreadableGpu
-from nvdp.nvml.asking import NO_SUCH_FACT, Asker, GpuFacts, build_fault
+from nvdp.nvml.asking import NO_SUCH_FACT, Asker, GpuFacts, build_fault, read_uuid
 from nvdp.nvml.frames import ComputeProcess, Probed, ProcessesRead, Scanned
 from nvdp.nvml.kinds import NvmlErrorKind
+from nvdp.nvml.mig import NO_INSTANCES, MigReader, list_mig_handles
+from nvdp.nvml.mig_names import NOT_FOR_US
 from nvdp.nvml.pci import read_pci
 from nvdp.nvml.vitals import VitalsReader
 from nvdp.nvml.watch import EventWatch
@@ -42,6 +44,7 @@ class GpuReader:
         self._asker = asker
         self._watch = watch
         self._find_numa_node = find_numa_node
+        self._mig = MigReader()
         self._vitals = VitalsReader()
 
     def scan(self, skip: Collection[GpuRef]) -> Scanned:
@@ -100,10 +103,7 @@ class GpuReader:
         if met is None:
             return ProcessesRead()
         try:
-            running = met.facts.ask(
-                "nvmlDeviceGetComputeRunningProcesses", pynvml.nvmlDeviceGetComputeRunningProcesses, met.handle
-            )
-            found = {one.pid: one for one in (*running, *_read_drawing(met))}
+            found = {one.pid: one for one in _read_running(met)}
         except NvmlError as error:
             return ProcessesRead(fault=build_fault(error))
         return ProcessesRead(
@@ -145,7 +145,7 @@ class GpuReader:
             facts.ref = msgspec.structs.replace(ref, pci=pci)
             if pci is not None and is_unwanted(facts.ref):
                 return None
-            uuid = facts.ask("nvmlDeviceGetUUID", _read_uuid, handle)
+            uuid = facts.ask("nvmlDeviceGetUUID", read_uuid, handle)
         except NvmlError as error:
             return UnreadableGpu(index=ref.index, pci=pci, fault=facts.fault or build_fault(error))
         facts.ref = msgspec.structs.replace(facts.ref, uuid=uuid)
@@ -160,16 +160,28 @@ class GpuReader:
         self._watch.register(handle, facts)
         ref = facts.ref
         assert ref.uuid is not None
+        mig, pending = facts.read(
+            "nvmlDeviceGetMigMode", lambda: _read_mig_modes(handle), otherwise=(MigMode.UNSUPPORTED, None)
+        ) or (None, None)
+        memory_bytes = facts.read(
+            "nvmlDeviceGetMemoryInfo",
+            lambda: _read_memory_bytes(handle),
+            no_such_fact=NOT_FOR_US if mig is MigMode.ENABLED else NO_SUCH_FACT,
+        )
+        found = self._mig.read(handle, facts, memory_bytes) if mig is MigMode.ENABLED else NO_INSTANCES
         gpu = Gpu(
             uuid=ref.uuid,
             index=ref.index,
             pci=ref.pci,
             minor=facts.read("nvmlDeviceGetMinorNumber", lambda: pynvml.nvmlDeviceGetMinorNumber(handle)),
             product=product,
-            memory_bytes=facts.read("nvmlDeviceGetMemoryInfo", lambda: _read_memory_bytes(handle)),
+            memory_bytes=memory_bytes,
             compute_capability=facts.read("nvmlDeviceGetCudaComputeCapability", lambda: _read_capability(handle)),
             numa_node=self._find_numa_node(ref.pci) if ref.pci is not None else None,
-            mig=facts.read("nvmlDeviceGetMigMode", lambda: _read_mig_mode(handle), otherwise=MigMode.UNSUPPORTED),
+            mig=mig,
+            mig_pending=pending,
+            instances=found.instances,
+            unreadable_instances=found.unreadable,
         )
         vitals = self._vitals.read(handle, facts)
         return msgspec.structs.replace(gpu, fault=facts.fault), vitals
@@ -197,23 +209,39 @@ def _is_another(wanted: GpuRef, ref: GpuRef) -> bool:
     return ref.index != wanted.index
 
 
-def _read_drawing(met: _Met) -> Sequence[Any]:
+def _read_running(met: _Met) -> list[Any]:
+    """What computes or draws. Where only the MIG devices of a GPU may be asked, and not the GPU, they are."""
+    try:
+        return [*_read_computing(met.handle, met.facts), *_read_drawing(met.handle, met.facts)]
+    except NvmlError as error:
+        if error.kind != NvmlErrorKind.NO_PERMISSION.word:
+            raise
+        handles = list_mig_handles(met.handle, met.facts)
+        if not handles:
+            raise
+    return [
+        process
+        for handle in handles
+        for process in (*_read_computing(handle, met.facts), *_read_drawing(handle, met.facts))
+    ]
+
+
+def _read_computing(handle: object, facts: GpuFacts) -> Sequence[Any]:
+    call, function = "nvmlDeviceGetComputeRunningProcesses", pynvml.nvmlDeviceGetComputeRunningProcesses
+    found: Sequence[Any] = facts.ask(call, function, handle)
+    return found
+
+
+def _read_drawing(handle: object, facts: GpuFacts) -> Sequence[Any]:
     """The processes that draw; of a GPU that does not draw, or a library too old to tell, there are none."""
     call, function = "nvmlDeviceGetGraphicsRunningProcesses", pynvml.nvmlDeviceGetGraphicsRunningProcesses
     try:
-        found: Sequence[Any] = met.facts.ask(call, function, met.handle)
+        found: Sequence[Any] = facts.ask(call, function, handle)
     except NvmlError as error:
         if error.kind in NO_SUCH_FACT:
             return ()
         raise
     return found
-
-
-def _read_uuid(handle: object) -> str:
-    uuid: str = pynvml.nvmlDeviceGetUUID(handle)
-    if not uuid:
-        raise ValueError("an empty UUID")
-    return uuid
 
 
 def _read_memory_bytes(handle: object) -> int:
@@ -225,6 +253,10 @@ def _read_capability(handle: object) -> str:
     return f"{major}.{minor}"
 
 
-def _read_mig_mode(handle: object) -> MigMode:
-    current, _pending = pynvml.nvmlDeviceGetMigMode(handle)
-    return MigMode.ENABLED if current == pynvml.NVML_DEVICE_MIG_ENABLE else MigMode.DISABLED
+def _read_mig_modes(handle: object) -> tuple[MigMode, MigMode | None]:
+    """The current mode, and the pending one where it is another."""
+    current, pending = (
+        MigMode.ENABLED if mode == pynvml.NVML_DEVICE_MIG_ENABLE else MigMode.DISABLED
+        for mode in pynvml.nvmlDeviceGetMigMode(handle)
+    )
+    return current, pending if pending is not current else None

@@ -64,7 +64,8 @@ gpus:
   product: Something else
   computeCapability: 9.1
   mig: enabled
-  instances: [{profile: 1g.10gb, uuid: MIG-x, gpuInstance: 9, computeInstance: 2}, {profile: 2c.3g.40gb+me}]
+  migPending: disabled
+  instances: [{profile: 1g.10gb, gpuInstance: 9, computeInstance: 2}, {profile: 2c.3g.40gb+me}]
   nvswitchLinks: 4
   processes: [{pid: 42, memoryBytes: 512}]
 lost: [GPU-a]
@@ -82,10 +83,11 @@ faults:
     assert (first.uuid, first.pci, first.minor, first.numa) == ("GPU-a", "0000:17:00.0", 7, 1)
     assert (second.uuid, second.pci, second.minor, second.numa) == ("GPU-b", "0001:65:00.0", 3, None)
     assert (first.product, first.memory_bytes, first.compute_capability) == ("Something else", 1024, "9.1")
-    assert [(i.uuid[:4], i.slices, i.gpu_instance, i.compute_instance) for i in first.instances] == [
-        ("MIG-", 1, 9, 2),
-        ("MIG-", 3, 2, 0),
+    assert [(i.index, i.uuid[:4], i.profile.slices, i.gpu_instance, i.compute_instance) for i in first.instances] == [
+        (0, "MIG-", 1, 9, 2),
+        (1, "MIG-", 3, 153, 0),
     ]
+    assert (first.mig, first.mig_pending) == (MigState.ENABLED, MigState.DISABLED)
     assert (node.driver.version, node.driver.cuda, node.driver.kernel) == ("570.1", "12.8", "570.2")
     assert node.driver.state is DriverState.NOT_LOADED
     assert (node.lost, node.removed) == ({0}, {1})
@@ -109,7 +111,7 @@ def test_an_empty_file_is_a_machine_without_gpus() -> None:
             "gpus: [{model: h100-sxm5-8gb}]",
             "gpus[0].model: there is no model h100-sxm5-8gb; did you mean h100-sxm5-80gb?",
         ),
-        ("gpus: [{count: 2}]", "gpus[0]: model or product is missing; models are h200-sxm5-141gb, "),
+        ("gpus: [{count: 2}]", "gpus[0]: model or product is missing; models are b200-sxm6-180gb, "),
         ("gpus: [{model: t4, count: 0}]", "gpus[0].count: must be 1 or more, not 0"),
         ("gpus: [{model: t4, cuont: 2}]", "gpus[0]: unknown key cuont"),
         ("gpu: []", "unknown key gpu"),
@@ -123,7 +125,21 @@ def test_an_empty_file_is_a_machine_without_gpus() -> None:
             "gpus: [{model: t4, pci: 0000:17:00.0}, {model: l4, pci: 0000:17:00.0}]",
             "gpus: pci 0000:17:00.0 is used twice",
         ),
-        ("gpus: [{model: t4, instances: [{profile: big}]}]", "gpus[0].instances[0].profile: big is no MIG profile"),
+        ("gpus: [{model: t4, instances: [{profile: big}]}]", 'gpus[0].instances[0].profile: "big" is no MIG profile'),
+        ("gpus: [{model: t4, instances: [[]]}]", "gpus[0].instances[0]: Expected"),
+        (
+            "gpus: [{model: a100-sxm4-80gb, instances: [1g.10gb, {profile: 1g.10gb, gpuInstance: 1}]}]",
+            "gpus[0].instances[1]: GPU instance 1 has compute instance 0 already",
+        ),
+        (
+            "gpus: [{model: a100-sxm4-80gb, count: 2, instances: [{profile: 1g.10gb, uuid: MIG-1}]}]",
+            "gpus: instance MIG-1 is used twice",
+        ),
+        ("gpus: [{model: t4}]\nlayouts: [{gpu: 1}]", "layouts[0].gpu: there is no card 1; give its place in the file"),
+        (
+            "faults: [{call: nvmlDeviceGetUUID, instance: 0, error: 3}]",
+            "faults[0].instance: say of which gpu",
+        ),
         ("gpus: [{model: t4}]\nlost: [1]", "lost: there is no card 1; give its place in the file"),
         ("gpus: [{model: t4}]\nnvlinks: [{gpus: [0, 0], links: 1}]", "nvlinks[0].gpus: a link is between two cards"),
         ("faults: [{call: nvmlInit}]", "faults[0]: give one of error, hang: true and crash: true"),
@@ -142,7 +158,7 @@ def test_an_empty_file_is_a_machine_without_gpus() -> None:
         ("gpus: [{model: t4}]\nevents: [{gpu: 0, ecc: triple}]", "events[0].ecc: Invalid enum value 'triple'"),
         (
             "gpus: [{model: t4}]\nevents: [{gpu: 0, xid: 3, instance: 0}]",
-            "events[0].instance: card 0 has no instance 0; give its place among the instances, or its UUID",
+            "events[0].instance: card 0 has no instance 0; give its place among them, or its UUID",
         ),
         (
             "gpus: [{model: t4}]\nconditions: [{gpu: 0, recoveryAction: Reset}]",
@@ -205,7 +221,8 @@ def test_the_example_of_the_documentation_is_good() -> None:
     node = parse(page.split("```yaml\n")[1].split("```")[0])
     assert len(node.gpus) == 9
     assert {rule.position for rule in node.events} == {3, 8}
+    assert [len(gpu.instances) for gpu in node.gpus] == [0, 3, 0, 0, 0, 0, 0, 0, 0]
     assert node.gpus[2].condition.recovery_action == 1
-    assert {rule.position for rule in node.faults} == {2, 5, 6}
+    assert {rule.position for rule in node.faults} == {1, 2, 5, 6}
     assert all(f"`{path.stem}`" in page for path in NODES.glob("*.yaml"))
     assert all(model in page for model in MODELS)

@@ -15,18 +15,23 @@ from nvdp.nvml.simulated.machine import Machine
 from nvdp.nvml.simulated.names import CALL_NAMES, normalise_call
 
 NODE = """
-driver: {version: 570.1, cuda: 12.8}
+driver: {version: 570.1, cuda: 12.8, migMonitor: true}
 gpus:
 - model: a100-sxm4-80gb
   count: 2
   uuid: [GPU-a, GPU-b]
   pci: [0000:07:00.0, 0001:0f:00.0]
   numa: [0, 1]
-  mig: enabled
-  instances: [{profile: 1g.10gb, uuid: MIG-1}, {profile: 3g.40gb, uuid: MIG-2}]
   nvswitchLinks: 2
   processes: [{pid: 42, memoryBytes: 1048576}, {pid: 43}, {pid: 44, graphics: true}]
 - {model: t4, uuid: GPU-c, pci: 0000:0f:00.0, numa: 0}
+layouts:
+- gpu: 0
+  instances:
+  - {profile: 1g.10gb, uuid: MIG-1, gpuInstance: 7}
+  - null
+  - {profile: 1c.3g.40gb, uuid: MIG-2, computeInstance: 1}
+- {gpu: 1, migPending: enabled}
 nvlinks: [{gpus: [0, 1], links: 3}]
 pcieSwitches: [[0, 2]]
 """
@@ -116,18 +121,24 @@ def test_mig_devices_are_devices_of_their_card(nvml) -> None:
     card = nvml.nvmlDeviceGetHandleByIndex(0)
     assert nvml.nvmlDeviceGetMigMode(card) == [1, 1]
     assert nvml.nvmlDeviceGetMaxMigDeviceCount(card) == 7
-    mig = nvml.nvmlDeviceGetMigDeviceHandleByIndex(card, 1)
+    mig = nvml.nvmlDeviceGetMigDeviceHandleByIndex(card, 2)
     assert nvml.nvmlDeviceIsMigDeviceHandle(mig).value == 1
     assert nvml.nvmlDeviceIsMigDeviceHandle(card).value == 0
     assert nvml.nvmlDeviceGetUUID(mig) == "MIG-2"
-    assert nvml.nvmlDeviceGetName(mig) == "NVIDIA A100-SXM4-80GB MIG 3g.40gb"
-    assert (nvml.nvmlDeviceGetGpuInstanceId(mig), nvml.nvmlDeviceGetComputeInstanceId(mig)) == (2, 0)
-    assert nvml.nvmlDeviceGetMemoryInfo(mig).total == 40 << 30
-    assert nvml.nvmlDeviceGetAttributes_v2(mig).gpuInstanceSliceCount == 3
+    assert nvml.nvmlDeviceGetName(mig) == "NVIDIA A100-SXM4-80GB MIG 1c.3g.40gb"
+    assert (nvml.nvmlDeviceGetGpuInstanceId(mig), nvml.nvmlDeviceGetComputeInstanceId(mig)) == (17, 1)
+    assert nvml.nvmlDeviceGetMemoryInfo(mig).total == 38912 << 20
+    attributes = nvml.nvmlDeviceGetAttributes_v2(mig)
+    assert (attributes.gpuInstanceSliceCount, attributes.computeInstanceSliceCount) == (3, 1)
+    assert (attributes.memorySizeMB, attributes.sharedDecoderCount) == (38912, 3)
+    inside = nvml.nvmlGpuInstanceGetInfo(nvml.nvmlDeviceGetGpuInstanceById(card, 17))
+    assert (inside.id, inside.profileId) == (17, 9)
     assert nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(mig)) == "GPU-a"
     assert nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetHandleByUUID("MIG-1")) == "MIG-1"
     for call in (
-        lambda: nvml.nvmlDeviceGetMigDeviceHandleByIndex(card, 2),
+        lambda: nvml.nvmlDeviceGetMigDeviceHandleByIndex(card, 1),
+        lambda: nvml.nvmlDeviceGetMigDeviceHandleByIndex(card, 3),
+        lambda: nvml.nvmlDeviceGetGpuInstanceById(card, 1),
         lambda: nvml.nvmlDeviceGetMigDeviceHandleByIndex(nvml.nvmlDeviceGetHandleByIndex(2), 0),
     ):
         with raises(nvml.NVML_ERROR_NOT_FOUND):
@@ -138,6 +149,43 @@ def test_mig_devices_are_devices_of_their_card(nvml) -> None:
         nvml.nvmlDeviceGetGpuInstanceId(card)
     with raises(nvml.NVML_ERROR_NOT_SUPPORTED):
         nvml.nvmlDeviceGetMigMode(nvml.nvmlDeviceGetHandleByIndex(2))
+    assert nvml.nvmlDeviceGetMigMode(nvml.nvmlDeviceGetHandleByIndex(1)) == [0, 1]
+
+
+def test_a_card_tells_what_instances_it_offers(nvml) -> None:
+    card = nvml.nvmlDeviceGetHandleByIndex(0)
+    named = nvml.nvmlDeviceGetGpuInstanceProfileInfo(card, nvml.NVML_GPU_INSTANCE_PROFILE_1_SLICE_REV1)
+    assert (named.id, named.sliceCount, named.memorySizeMB, named.ofaCount) == (20, 1, 9728, 1)
+    assert named.name in {"MIG 1g.10gb+me", b"MIG 1g.10gb+me"}
+    assert nvml.nvmlDeviceGetGpuInstanceProfileInfo(card, 4, version=1).sliceCount == 7
+    for number, code in ((5, nvml.NVML_ERROR_NOT_SUPPORTED), (32, nvml.NVML_ERROR_INVALID_ARGUMENT)):
+        with raises(code):
+            nvml.nvmlDeviceGetGpuInstanceProfileInfo(card, number)
+
+
+def test_a_process_without_the_monitor_capability_may_ask_mig_devices_but_not_their_card(nvml, write_node) -> None:
+    write_node(base=NODE.replace(", migMonitor: true", "").replace("{pid: 43}", "{pid: 43, instance: 0}"))
+    card = nvml.nvmlDeviceGetHandleByIndex(0)
+    mig = nvml.nvmlDeviceGetMigDeviceHandleByIndex(card, 0)
+    for call in (
+        lambda: nvml.nvmlDeviceGetMemoryInfo(card),
+        lambda: nvml.nvmlDeviceGetGpuInstanceById(card, 7),
+        lambda: nvml.nvmlDeviceGetComputeRunningProcesses(card),
+    ):
+        with raises(nvml.NVML_ERROR_NO_PERMISSION):
+            call()
+    assert nvml.nvmlDeviceGetMemoryInfo(mig).total == 9728 << 20
+    assert [process.pid for process in nvml.nvmlDeviceGetComputeRunningProcesses(mig)] == [43]
+    assert nvml.nvmlDeviceGetMemoryInfo(nvml.nvmlDeviceGetHandleByIndex(1)).total == 81920 << 20
+
+
+def test_a_mig_device_that_is_no_more_is_no_device(nvml, write_node) -> None:
+    mig = nvml.nvmlDeviceGetMigDeviceHandleByIndex(nvml.nvmlDeviceGetHandleByIndex(0), 0)
+    write_node(base=NODE.replace("{profile: 1g.10gb, uuid: MIG-1, gpuInstance: 7}", "null"))
+    with raises(nvml.NVML_ERROR_INVALID_ARGUMENT):
+        nvml.nvmlDeviceGetUUID(mig)
+    write_node()
+    assert nvml.nvmlDeviceGetUUID(mig) == "MIG-1"
 
 
 def test_links_and_topology_are_those_of_the_node_file(nvml) -> None:

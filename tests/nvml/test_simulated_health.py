@@ -83,7 +83,7 @@ def test_what_appears_in_the_file_happens_once(nvml, event_set, write_node) -> N
 @pytest.mark.parametrize("instance", ["1", "MIG-1"])
 def test_an_event_of_a_mig_device_names_it(nvml, event_set, write_node, instance) -> None:
     write_node(f"events: [{{gpu: 1, xid: 94, instance: {instance}}}]")
-    assert fetch(nvml, event_set) == (1, 8, 94, 2 if instance == "1" else 1, 0)
+    assert fetch(nvml, event_set) == (1, 8, 94, 17 if instance == "1" else 1, 0)
 
 
 def test_nothing_is_told_of_before_the_registration_nor_twice_when_the_list_grows(nvml, cards, write_node) -> None:

@@ -11,7 +11,8 @@ import pynvml
 from nvdp.nvml.kinds import NvmlErrorKind, describe_code
 from nvdp.nvml.simulated.health_calls import HEALTH_CALLS
 from nvdp.nvml.simulated.machine import Device, Machine, MigDevice, NvmlReturn
-from nvdp.nvml.simulated.node import MigState, Process, SimulatedGpu
+from nvdp.nvml.simulated.mig_calls import MIG_CALLS, check_aggregate, list_processes
+from nvdp.nvml.simulated.node import Process, SimulatedGpu
 from nvdp.nvml.simulated.signatures import (
     GpuHandle,
     GpuIndex,
@@ -34,8 +35,6 @@ _INT: Final = Out(ctypes.c_int)
 _OUT_HANDLE: Final = Out(pynvml.c_nvmlDevice_t)
 _BUFFER: Final = OutArray(ctypes.c_char)
 _PCI_INFO: Final = Out(pynvml.nvmlPciInfo_t)
-_MAX_MIG_DEVICES: Final = 7
-_MIB: Final = 1 << 20
 
 
 def build_calls(machine: Machine) -> dict[str, SimulatedCall]:
@@ -98,54 +97,16 @@ def _pci_info(_machine: Machine, gpu: SimulatedGpu, info: Any) -> None:
     _write_pci(info, gpu.pci)
 
 
-def _memory(_machine: Machine, device: Device, memory: Any) -> None:
-    if isinstance(device, MigDevice):
-        memory.total, memory.used = device.instance.memory_bytes, 0
-    else:
-        memory.total, memory.used = device.memory_bytes, sum(process.memory_bytes for process in device.processes)
+def _memory(machine: Machine, device: Device, memory: Any) -> None:
+    check_aggregate(machine, device)
+    whole = device.instance if isinstance(device, MigDevice) else device
+    memory.total = whole.memory_bytes
+    memory.used = sum(process.memory_bytes for process in list_processes(device))
     memory.free = memory.total - memory.used
 
 
 def _capability(_machine: Machine, gpu: SimulatedGpu, major: Any, minor: Any) -> None:
     major.value, minor.value = (int(part) for part in gpu.compute_capability.split("."))
-
-
-def _mig_mode(_machine: Machine, gpu: SimulatedGpu, current: Any, pending: Any) -> None:
-    if gpu.mig is MigState.UNSUPPORTED:
-        raise NvmlReturn(NvmlErrorKind.NOT_SUPPORTED.code)
-    current.value = pending.value = int(gpu.mig is MigState.ENABLED)
-
-
-def _max_mig_devices(_machine: Machine, gpu: SimulatedGpu, count: Any) -> None:
-    count.value = 0 if gpu.mig is MigState.UNSUPPORTED else _MAX_MIG_DEVICES
-
-
-def _mig_handle(machine: Machine, gpu: SimulatedGpu, index: int, handle: Any) -> None:
-    if gpu.mig is not MigState.ENABLED or index >= len(gpu.instances):
-        raise NvmlReturn(NvmlErrorKind.NOT_FOUND.code)
-    write_handle(handle, machine.get_handle(MigDevice(gpu, gpu.instances[index])))
-
-
-def _is_mig_handle(_machine: Machine, device: Device, answer: Any) -> None:
-    answer.value = int(isinstance(device, MigDevice))
-
-
-def _gpu_instance_id(_machine: Machine, device: Device, number: Any) -> None:
-    number.value = _mig_of(device).instance.gpu_instance
-
-
-def _compute_instance_id(_machine: Machine, device: Device, number: Any) -> None:
-    number.value = _mig_of(device).instance.compute_instance
-
-
-def _parent_handle(machine: Machine, device: Device, handle: Any) -> None:
-    write_handle(handle, machine.get_handle(_mig_of(device).parent))
-
-
-def _attributes(_machine: Machine, device: Device, attributes: Any) -> None:
-    instance = _mig_of(device).instance
-    attributes.gpuInstanceSliceCount = attributes.computeInstanceSliceCount = instance.slices
-    attributes.memorySizeMB = instance.memory_bytes // _MIB
 
 
 def _common_ancestor(machine: Machine, first: SimulatedGpu, second: SimulatedGpu, level: Any) -> None:
@@ -175,12 +136,16 @@ def _link_remote_pci(machine: Machine, gpu: SimulatedGpu, link: int, info: Any) 
     _write_pci(info, peer.pci if peer is not None else "0000:ff:00.0")
 
 
-def _computing(_machine: Machine, gpu: SimulatedGpu, count: Any, array: Any) -> None:
-    _write_processes([process for process in gpu.processes if not process.graphics], count, array)
+def _computing(machine: Machine, device: Device, count: Any, array: Any) -> None:
+    check_aggregate(machine, device)
+    _write_processes([process for process in list_processes(device) if not process.graphics], count, array)
 
 
-def _drawing(_machine: Machine, gpu: SimulatedGpu, count: Any, array: Any) -> None:
-    _write_processes([process for process in gpu.processes if process.graphics], count, array)
+def _drawing(machine: Machine, device: Device, count: Any, array: Any) -> None:
+    if isinstance(device, MigDevice):
+        raise NvmlReturn(NvmlErrorKind.NOT_SUPPORTED.code)
+    check_aggregate(machine, device)
+    _write_processes([process for process in list_processes(device) if process.graphics], count, array)
 
 
 def _write_processes(processes: Sequence[Process], count: Any, array: Any) -> None:
@@ -212,27 +177,20 @@ CALLS: Final[dict[str, tuple[tuple[Parameter, ...], Implementation]]] = {
     "nvmlDeviceGetPciInfo_v3": ((_HANDLE, _PCI_INFO), _pci_info),
     "nvmlDeviceGetMemoryInfo": ((_ANY_HANDLE, Out(pynvml.c_nvmlMemory_t)), _memory),
     "nvmlDeviceGetCudaComputeCapability": ((_HANDLE, _INT, _INT), _capability),
-    "nvmlDeviceGetMigMode": ((_HANDLE, _UINT, _UINT), _mig_mode),
-    "nvmlDeviceGetMaxMigDeviceCount": ((_HANDLE, _UINT), _max_mig_devices),
-    "nvmlDeviceGetMigDeviceHandleByIndex": ((_HANDLE, _NUMBER, _OUT_HANDLE), _mig_handle),
-    "nvmlDeviceIsMigDeviceHandle": ((_ANY_HANDLE, _UINT), _is_mig_handle),
-    "nvmlDeviceGetGpuInstanceId": ((_ANY_HANDLE, _UINT), _gpu_instance_id),
-    "nvmlDeviceGetComputeInstanceId": ((_ANY_HANDLE, _UINT), _compute_instance_id),
-    "nvmlDeviceGetDeviceHandleFromMigDeviceHandle": ((_ANY_HANDLE, _OUT_HANDLE), _parent_handle),
-    "nvmlDeviceGetAttributes_v2": ((_ANY_HANDLE, Out(pynvml.c_nvmlDeviceAttributes)), _attributes),
     "nvmlDeviceGetTopologyCommonAncestor": ((_HANDLE, _HANDLE, _UINT), _common_ancestor),
     "nvmlDeviceGetNvLinkState": ((_HANDLE, _NUMBER, _UINT), _link_state),
     "nvmlDeviceGetNvLinkRemoteDeviceType": ((_HANDLE, _NUMBER, _UINT), _link_remote_type),
     "nvmlDeviceGetNvLinkRemotePciInfo_v2": ((_HANDLE, _NUMBER, _PCI_INFO), _link_remote_pci),
     "nvmlDeviceGetComputeRunningProcesses_v3": (
-        (_HANDLE, _UINT, OutArray(pynvml.c_nvmlProcessInfo_v3_t)),
+        (_ANY_HANDLE, _UINT, OutArray(pynvml.c_nvmlProcessInfo_v3_t)),
         _computing,
     ),
     "nvmlDeviceGetGraphicsRunningProcesses_v3": (
-        (_HANDLE, _UINT, OutArray(pynvml.c_nvmlProcessInfo_v3_t)),
+        (_ANY_HANDLE, _UINT, OutArray(pynvml.c_nvmlProcessInfo_v3_t)),
         _drawing,
     ),
     **HEALTH_CALLS,
+    **MIG_CALLS,
 }
 
 
@@ -248,12 +206,6 @@ def _find_peer(machine: Machine, gpu: SimulatedGpu, link: int) -> SimulatedGpu |
     if link < number + gpu.nvswitch_links:
         return None
     raise NvmlReturn(NvmlErrorKind.INVALID_ARGUMENT.code)
-
-
-def _mig_of(device: Device) -> MigDevice:
-    if not isinstance(device, MigDevice):
-        raise NvmlReturn(NvmlErrorKind.NOT_SUPPORTED.code)
-    return device
 
 
 def _write_text(buffer: Any, text: str, length: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from typing import TypeAlias
 
 import msgspec
 
@@ -26,11 +27,17 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class InstanceEntry(Entry, frozen=True, kw_only=True):
+    """A MIG device; where only the profile matters, that alone may be written."""
+
     profile: str
     uuid: str | None = None
     gpu_instance: int | None = None
     compute_instance: int = 0
     memory_bytes: int | None = None
+
+
+# The place in the list is the device's index; ``null`` is an index that no device has.
+InstanceEntries: TypeAlias = tuple[InstanceEntry | str, ...]
 
 
 class GpuEntry(Entry, frozen=True, kw_only=True):
@@ -46,9 +53,19 @@ class GpuEntry(Entry, frozen=True, kw_only=True):
     compute_capability: str | None = None
     numa: int | tuple[int | None, ...] | None = None
     mig: MigState | None = None
-    instances: tuple[InstanceEntry, ...] = ()
+    mig_pending: MigState | None = None
+    instances: InstanceEntries = ()
     nvswitch_links: int = 0
     processes: tuple[Process, ...] = ()
+
+
+class LayoutEntry(Entry, frozen=True, kw_only=True):
+    """What one card's MIG mode and devices are, where it is not what its entry among the cards says."""
+
+    gpu: str
+    mig: MigState | None = None
+    mig_pending: MigState | None = None
+    instances: InstanceEntries | None = None
 
 
 class LinkEntry(Entry, frozen=True, kw_only=True):
@@ -59,6 +76,7 @@ class LinkEntry(Entry, frozen=True, kw_only=True):
 class FaultEntry(Entry, frozen=True, kw_only=True):
     call: str
     gpu: str | None = None
+    instance: str | None = None
     error: str | None = None
     hang: bool = False
     crash: bool = False
@@ -92,7 +110,7 @@ class ConditionEntry(Entry, frozen=True, kw_only=True):
 
 
 class EventEntry(Entry, frozen=True, kw_only=True):
-    """One of ``xid`` and ``ecc``. ``instance`` is a MIG device of the card, by its place there or its UUID."""
+    """One of ``xid`` and ``ecc``. ``instance`` is a MIG device of the card, by its index or its UUID."""
 
     gpu: str
     xid: int | None = None
@@ -103,6 +121,7 @@ class EventEntry(Entry, frozen=True, kw_only=True):
 class NodeFile(Entry, frozen=True, kw_only=True):
     driver: SimulatedDriver = SimulatedDriver()
     gpus: tuple[GpuEntry, ...] = ()
+    layouts: tuple[LayoutEntry, ...] = ()
     lost: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
     nvlinks: tuple[LinkEntry, ...] = ()

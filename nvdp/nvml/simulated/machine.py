@@ -16,7 +16,7 @@ from nvdp.nvml.kinds import NvmlErrorKind
 from nvdp.nvml.simulated.edits import Edits
 from nvdp.nvml.simulated.events import EventSets, Happening, find_new
 from nvdp.nvml.simulated.names import matches_call
-from nvdp.nvml.simulated.node import DriverState, EventRule, FaultRule, Instance, Node, SimulatedGpu
+from nvdp.nvml.simulated.node import DriverState, EventRule, FaultRule, Instance, MigState, Node, SimulatedGpu
 from nvdp.nvml.simulated.nodefile import find_node_file, load_node
 
 # Handles look like pointers and are none: a call that follows one would crash at once.
@@ -65,11 +65,18 @@ class Machine:
         self.event_sets = EventSets()
         self._edits: Edits | None = None
         self._handles: dict[str, int] = {}
+        self._keys: dict[int, str] = {}
+        self._devices = _map_devices(self.node)
 
-    def begin(self, call: str, positions: Collection[int]) -> None:
-        """What happens before a call about these cards does its work: faults strike. Raises NvmlReturn or HangError."""
+    def begin(self, call: str, positions: Collection[int], instance: Instance | None = None) -> None:
+        """What happens before a call about these cards does its work: faults strike. Raises NvmlReturn or HangError.
+
+        ``instance`` is the MIG device that it is about, if it is about one.
+        """
         for fault in self.node.faults:
-            if (fault.position is None or fault.position in positions) and matches_call(fault.call, call):
+            is_near = fault.position is None or fault.position in positions
+            is_meant = fault.instance is None or (instance is not None and fault.instance == instance.uuid)
+            if is_near and is_meant and matches_call(fault.call, call):
                 _strike(fault)
         if not self.sessions and call not in _UNINITIALISED_CALLS:
             raise NvmlReturn(NvmlErrorKind.UNINITIALIZED.code)
@@ -91,6 +98,7 @@ class Machine:
             self.node = load_node(str(self._path))
         except HostError as error:
             sys.stderr.write(f"{error}; the simulated machine stays as it was\n")
+        self._devices = _map_devices(self.node)
         self.event_sets.deliver(find_new(self._list_events(before), self._list_events(self.node)))
 
     def find_positions(self, handles: Collection[int]) -> set[int]:
@@ -123,17 +131,20 @@ class Machine:
     def get_handle(self, device: Device) -> int:
         """The same device has the same handle for the life of the process."""
         key = _name(device)
-        return self._handles.setdefault(key, _FIRST_HANDLE + _HANDLE_STEP * len(self._handles))
+        if key not in self._handles:
+            self._handles[key] = _FIRST_HANDLE + _HANDLE_STEP * len(self._handles)
+            self._keys[self._handles[key]] = key
+        return self._handles[key]
 
     def find_device(self, handle: int) -> Device:
         """The device of a handle that was given out. Raises NvmlReturn for any other, and for a device that is gone."""
-        key = next((key for key, value in self._handles.items() if value == handle), None)
+        key = self._keys.get(handle)
         if key is None:
             raise NvmlReturn(NvmlErrorKind.INVALID_ARGUMENT.code)
-        for device in iterate_devices(self.node.gpus):
-            if _name(device) == key:
-                return device
-        raise NvmlReturn(NvmlErrorKind.GPU_IS_LOST.code)
+        if key not in self._devices:
+            is_mig = key.startswith("MIG-")
+            raise NvmlReturn((NvmlErrorKind.INVALID_ARGUMENT if is_mig else NvmlErrorKind.GPU_IS_LOST).code)
+        return self._devices[key]
 
     def _look(self) -> tuple[int, int, int] | None:
         try:
@@ -147,12 +158,21 @@ def iterate_devices(gpus: Iterable[SimulatedGpu]) -> Iterator[Device]:
     """Each card, followed by its MIG devices."""
     for gpu in gpus:
         yield gpu
-        yield from (MigDevice(gpu, instance) for instance in gpu.instances)
+        yield from (MigDevice(gpu, instance) for instance in list_instances(gpu))
+
+
+def list_instances(gpu: SimulatedGpu) -> tuple[Instance, ...]:
+    """The MIG devices that there are: none unless the card is in MIG mode."""
+    return gpu.instances if gpu.mig is MigState.ENABLED else ()
 
 
 def find_position(device: Device) -> int:
     """The place of the device's card in the node file."""
     return device.parent.position if isinstance(device, MigDevice) else device.position
+
+
+def _map_devices(node: Node) -> dict[str, Device]:
+    return {_name(device): device for device in iterate_devices(node.gpus)}
 
 
 def _name(device: Device) -> str:

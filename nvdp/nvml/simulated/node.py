@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import enum
+import hashlib
 
 import msgspec
 
+from nvdp.model.mig import MigProfile
 from nvdp.nvml.kinds import NvmlErrorKind
 
 
@@ -18,28 +20,48 @@ class DriverState(enum.Enum):
 
 
 class SimulatedDriver(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
-    """``kernel`` is the kernel module's version; one that differs from ``version`` makes NVML refuse to start."""
+    """``kernel`` is the kernel module's version; one that differs from ``version`` makes NVML refuse to start.
+
+    ``mig_monitor``: whether the process has the capability by which a GPU in MIG mode may be asked as a whole, and what
+    is inside it. A container without privileges has not.
+    """
 
     version: str = "580.65.06"
     cuda: str = "13.0"
     kernel: str | None = None
     state: DriverState = DriverState.READY
+    mig_monitor: bool = False
 
 
 class Process(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
-    """A process on a GPU; it computes, or, with ``graphics``, draws."""
+    """A process on a GPU; it computes, or, with ``graphics``, draws. ``instance`` is the index of its MIG device."""
 
     pid: int
     memory_bytes: int = 0
     graphics: bool = False
+    instance: int | None = None
+
+
+class InstanceKind(msgspec.Struct, frozen=True, kw_only=True):
+    """A GPU instance profile that a card offers: NVML's number for listing it, and the ID that an instance tells.
+
+    ``engines`` are the counts of those for copying, decoding, encoding, JPEG and optical flow.
+    """
+
+    number: int
+    id: int
+    profile: MigProfile
+    memory_mib: int
+    engines: tuple[int, int, int, int, int]
 
 
 class Instance(msgspec.Struct, frozen=True, kw_only=True):
-    """A MIG device: one compute instance that fills its GPU instance."""
+    """A MIG device: a compute instance, which fills its GPU instance if its profile says so."""
 
+    index: int
     uuid: str
-    profile: str
-    slices: int
+    profile: MigProfile
+    kind: InstanceKind
     gpu_instance: int
     compute_instance: int
     memory_bytes: int
@@ -80,6 +102,7 @@ class SimulatedGpu(msgspec.Struct, frozen=True, kw_only=True):
     """One card. ``position`` is its place in the node file, which does not change when cards are lost or removed.
 
     ``uuid`` is empty for a card that hides it. ``nvswitch_links`` is the number of NVLinks to the node's switches.
+    ``mig_pending`` is the mode that a reset would bring, None for the current one.
     """
 
     position: int
@@ -91,6 +114,8 @@ class SimulatedGpu(msgspec.Struct, frozen=True, kw_only=True):
     compute_capability: str
     numa: int | None
     mig: MigState
+    mig_pending: MigState | None = None
+    kinds: tuple[InstanceKind, ...] = ()
     instances: tuple[Instance, ...] = ()
     nvswitch_links: int = 0
     processes: tuple[Process, ...] = ()
@@ -107,11 +132,13 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
 class FaultRule(msgspec.Struct, frozen=True, kw_only=True):
     """What goes wrong in calls that match ``call``, on the card at ``position`` or, if None, on any and none.
 
+    With ``instance``, only in calls about the MIG device that has this UUID.
     Exactly one of the three: it returns ``code``, does not return, or crashes the process.
     """
 
     call: str
     position: int | None
+    instance: str | None = None
     code: int | None = None
     hang: bool = False
     crash: bool = False
@@ -145,6 +172,12 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     def present(self) -> tuple[SimulatedGpu, ...]:
         """The cards in the order of their NVML index: those behind a removed one move up."""
         return tuple(gpu for gpu in self.gpus if gpu.position not in self.removed)
+
+
+def build_uuid(kind: str, seed: str) -> str:
+    """A made-up UUID: for the same seed always the same."""
+    text = hashlib.sha256(f"{kind}/{seed}".encode()).hexdigest()
+    return f"{kind}-{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:32]}"
 
 
 def parse_error_code(text: str) -> int | None:

@@ -6,7 +6,6 @@ Never imports pynvml: the daemon checks a node file before it starts anything.
 from __future__ import annotations
 
 import difflib
-import hashlib
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,21 +22,21 @@ from nvdp.nvml.simulated.entries import (
     EventEntry,
     FaultEntry,
     GpuEntry,
-    InstanceEntry,
     LinkEntry,
     MistakeError,
     NodeFile,
 )
-from nvdp.nvml.simulated.models import MIB, MODELS, Model
+from nvdp.nvml.simulated.layout import Layout, find_instance, lay_out, merge_layout
+from nvdp.nvml.simulated.models import MODELS, Model
 from nvdp.nvml.simulated.names import find_call_problem
 from nvdp.nvml.simulated.node import (
     EventRule,
     FaultRule,
-    Instance,
     Link,
     MigState,
     Node,
     SimulatedGpu,
+    build_uuid,
     parse_error_code,
 )
 
@@ -46,7 +45,6 @@ NODES: Final = Path(__file__).parent / "nodes"
 _LOADER: Final[Any] = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 _PCI: Final = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _UUID: Final = re.compile(r"GPU-[\w.-]+")
-_PROFILE: Final = re.compile(r"(?:\d+c\.)?(?P<slices>\d+)g\.(?P<memory>\d+)gb(?:[+-][\w.]+)?")
 _VALIDATION: Final = re.compile(r"(?P<text>.*?)(?: - at `\$\.?(?P<path>.*)`)?")
 
 T = TypeVar("T")
@@ -97,13 +95,21 @@ def parse_node(text: str, *, name: str) -> Node:
 
 def _build_node(file: NodeFile) -> Node:
     gpus: list[SimulatedGpu] = []
+    layouts: list[tuple[Layout, Model]] = []
     for number, entry in enumerate(file.gpus):
-        _build_gpus(entry, gpus, place=f"gpus[{number}]")
-    for what in ("uuid", "pci"):
-        values = [getattr(gpu, what) for gpu in gpus if getattr(gpu, what)]
-        for value in values:
-            if values.count(value) > 1:
-                raise MistakeError(f"gpus: {what} {value} is used twice")
+        model = _find_model(entry, place=f"gpus[{number}]")
+        _build_gpus(entry, model, gpus, place=f"gpus[{number}]")
+        layout = Layout(
+            mig=entry.mig, mig_pending=entry.mig_pending, instances=entry.instances, place=f"gpus[{number}]"
+        )
+        layouts += [(layout, model)] * entry.count
+    for number, change in enumerate(file.layouts):
+        position = _resolve(change.gpu, gpus, place=f"layouts[{number}].gpu")
+        before, model = layouts[position]
+        layouts[position] = merge_layout(before, change, place=f"layouts[{number}]"), model
+    for position, (layout, model) in enumerate(layouts):
+        gpus[position] = lay_out(gpus[position], layout, model.mig_kinds, driver=file.driver.version)
+    _check_unique(gpus)
     nvlinks = tuple(_build_link(entry, gpus, place=f"nvlinks[{n}]") for n, entry in enumerate(file.nvlinks))
     for number, condition in enumerate(file.conditions):
         _apply_condition(condition, gpus, nvlinks, place=f"conditions[{number}]")
@@ -122,10 +128,21 @@ def _build_node(file: NodeFile) -> Node:
     )
 
 
-def _build_gpus(entry: GpuEntry, gpus: list[SimulatedGpu], *, place: str) -> None:
+def _check_unique(gpus: Sequence[SimulatedGpu]) -> None:
+    names = {
+        "uuid": [gpu.uuid for gpu in gpus if gpu.uuid],
+        "pci": [gpu.pci for gpu in gpus],
+        "instance": [instance.uuid for gpu in gpus for instance in gpu.instances],
+    }
+    for what, values in names.items():
+        for value in values:
+            if values.count(value) > 1:
+                raise MistakeError(f"gpus: {what} {value} is used twice")
+
+
+def _build_gpus(entry: GpuEntry, model: Model, gpus: list[SimulatedGpu], *, place: str) -> None:
     if entry.count < 1:
         raise MistakeError(f"{place}.count: must be 1 or more, not {entry.count}")
-    model = _find_model(entry, place=place)
     for number in range(entry.count):
         position = len(gpus)
         seed = f"{entry.model or model.product}/{position}"
@@ -135,22 +152,18 @@ def _build_gpus(entry: GpuEntry, gpus: list[SimulatedGpu], *, place: str) -> Non
         if not _PCI.fullmatch(pci.lower()):
             raise MistakeError(f"{place}.pci: {pci} is no PCI address; write it like 0000:17:00.0")
         if uuid and not _UUID.fullmatch(uuid):
-            raise MistakeError(f"{place}.uuid: {uuid} is no GPU UUID; write it like {_build_uuid('GPU', seed)}")
+            raise MistakeError(f"{place}.uuid: {uuid} is no GPU UUID; write it like {build_uuid('GPU', seed)}")
         gpus.append(
             SimulatedGpu(
                 position=position,
-                uuid=_build_uuid("GPU", seed) if uuid is None else uuid,
+                uuid=build_uuid("GPU", seed) if uuid is None else uuid,
                 pci=pci.lower(),
                 minor=position if minor is None else minor,
                 product=model.product,
                 memory_bytes=model.memory_bytes,
                 compute_capability=model.compute_capability,
                 numa=_pick(entry.numa, number, entry.count, place=f"{place}.numa"),
-                mig=entry.mig or (MigState.DISABLED if model.has_mig else MigState.UNSUPPORTED),
-                instances=tuple(
-                    _build_instance(instance, n, seed=seed, place=f"{place}.instances[{n}]")
-                    for n, instance in enumerate(entry.instances)
-                ),
+                mig=MigState.UNSUPPORTED,
                 nvswitch_links=entry.nvswitch_links,
                 processes=entry.processes,
                 condition=build_default_condition(model.compute_capability, nvswitch_links=entry.nvswitch_links),
@@ -181,20 +194,6 @@ def _find_model(entry: GpuEntry, *, place: str) -> Model:
     )
 
 
-def _build_instance(entry: InstanceEntry, number: int, *, seed: str, place: str) -> Instance:
-    match = _PROFILE.fullmatch(entry.profile)
-    if match is None:
-        raise MistakeError(f"{place}.profile: {entry.profile} is no MIG profile; write it like 1g.10gb")
-    return Instance(
-        uuid=entry.uuid or _build_uuid("MIG", f"{seed}/{number}"),
-        profile=entry.profile,
-        slices=int(match["slices"]),
-        gpu_instance=number + 1 if entry.gpu_instance is None else entry.gpu_instance,
-        compute_instance=entry.compute_instance,
-        memory_bytes=int(match["memory"]) * 1024 * MIB if entry.memory_bytes is None else entry.memory_bytes,
-    )
-
-
 def _build_link(entry: LinkEntry, gpus: Sequence[SimulatedGpu], *, place: str) -> Link:
     first, second = (_resolve(ref, gpus, place=f"{place}.gpus") for ref in entry.gpus)
     if first == second:
@@ -214,14 +213,8 @@ def _build_event(entry: EventEntry, gpus: Sequence[SimulatedGpu], *, place: str)
     if (entry.xid is None) == (entry.ecc is None):
         raise MistakeError(f"{place}: give one of xid and ecc: single or double")
     position = _resolve(entry.gpu, gpus, place=f"{place}.gpu")
-    instance = None
-    if entry.instance is not None:
-        instances = gpus[position].instances
-        named = {str(number): one for number, one in enumerate(instances)} | {one.uuid: one for one in instances}
-        if entry.instance not in named:
-            text = f"card {entry.gpu} has no instance {entry.instance}; give its place among the instances, or its UUID"
-            raise MistakeError(f"{place}.instance: {text}")
-        instance = named[entry.instance]
+    named = entry.instance
+    instance = find_instance(gpus[position], named, place=f"{place}.instance") if named is not None else None
     return EventRule(position=position, xid=entry.xid, double=entry.ecc is EccKind.DOUBLE, instance=instance)
 
 
@@ -234,7 +227,14 @@ def _build_fault(entry: FaultEntry, gpus: Sequence[SimulatedGpu], *, place: str)
     if entry.error is not None and code is None:
         raise MistakeError(f"{place}.error: {entry.error} is no NVML error; write it like GpuIsLost or 15")
     position = None if entry.gpu is None else _resolve(entry.gpu, gpus, place=f"{place}.gpu")
-    return FaultRule(call=entry.call, position=position, code=code, hang=entry.hang, crash=entry.crash)
+    instance = None
+    if entry.instance is not None:
+        if position is None:
+            raise MistakeError(f"{place}.instance: say of which gpu")
+        instance = find_instance(gpus[position], entry.instance, place=f"{place}.instance").uuid
+    return FaultRule(
+        call=entry.call, position=position, instance=instance, code=code, hang=entry.hang, crash=entry.crash
+    )
 
 
 def _resolve(ref: str, gpus: Sequence[SimulatedGpu], *, place: str) -> int:
@@ -259,9 +259,3 @@ def _pick(value: T | tuple[T | None, ...] | None, number: int, count: int, *, pl
 def _build_pci(position: int) -> str:
     domain, slot = divmod(position, 29)
     return f"{domain:04x}:{0x10 + 8 * slot:02x}:00.0"
-
-
-def _build_uuid(kind: str, seed: str) -> str:
-    """The same card in the same place of the same file has the same name, always."""
-    text = hashlib.sha256(f"{kind}/{seed}".encode()).hexdigest()
-    return f"{kind}-{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:32]}"

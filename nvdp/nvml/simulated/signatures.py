@@ -84,6 +84,21 @@ class GpuHandle:
         return device
 
 
+class GpuInstanceHandle:
+    """An nvmlGpuInstance_t: as the first of the MIG devices in it."""
+
+    c_type = pynvml.c_nvmlGpuInstance_t
+
+    def take(self, argument: Any, machine: Machine) -> MigDevice:
+        if isinstance(argument, _ByRef):
+            raise TypeError("a GPU instance is passed by value")
+        handle = ctypes.cast(argument, ctypes.c_void_p).value or 0
+        device = machine.find_device(handle)
+        if not isinstance(device, MigDevice):
+            raise NvmlReturn(NvmlErrorKind.INVALID_ARGUMENT.code)
+        return device
+
+
 class GpuIndex(Number):
     """A place in NVML's numbering, as the GPU that has it now."""
 
@@ -248,7 +263,8 @@ class SimulatedCall:
         taken = [parameter.take(given, machine) for parameter, given in zip(self.parameters, arguments, strict=True)]
         devices = [value for value in taken if isinstance(value, SimulatedGpu | MigDevice)]
         sets = [machine.find_positions(value.registered) for value in taken if isinstance(value, EventSet)]
-        machine.begin(self.name, {*(find_position(device) for device in devices[:1])}.union(*sets))
+        instance = next((device.instance for device in devices if isinstance(device, MigDevice)), None)
+        machine.begin(self.name, {*(find_position(device) for device in devices[:1])}.union(*sets), instance)
         for device in devices[:1]:
             machine.check(device)
         return self._body(machine, *taken)

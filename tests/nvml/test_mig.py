@@ -1,0 +1,226 @@
+"""MIG devices as the child reads them from a simulated machine: names, faults, changes under way."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from nvdp.model.inventory import GpuRef, MigMode
+from nvdp.nvml.frames import Probe, Probed, Processes, ProcessesRead, Scan, Scanned
+from nvdp.nvml.outcomes import Hung
+
+A100 = "- {model: a100-sxm4-80gb, count: 2}\n"
+LAYOUT = "layouts: [{gpu: 0, instances: [1g.10gb, 1g.10gb, 3g.40gb]}, {gpu: 1, instances: [7g.80gb]}]\n"
+EVERY_PROFILE = """
+- {model: a100-sxm4-40gb, instances: [1g.5gb, 1g.5gb+me, 1g.10gb, 2g.10gb, 3g.20gb, 4g.20gb, 7g.40gb]}
+- {model: h200-sxm5-141gb, instances: [1g.18gb, 1g.18gb+me, 1g.35gb, 2g.35gb, 3g.71gb, 4g.71gb, 7g.141gb]}
+- {model: b200-sxm6-180gb, instances: [1g.23gb, 1g.23gb+me, 1g.45gb, 2g.45gb, 3g.90gb, 4g.90gb, 7g.180gb]}
+- model: rtx-pro-6000-96gb
+  instances: [1g.24gb, 1g.24gb+me, 1g.24gb+gfx, 1g.24gb-me, 1g.24gb+me.all, 2g.48gb, 2g.48gb+gfx]
+- {model: rtx-pro-6000-96gb, instances: [2g.48gb-me, 2g.48gb+me.all, 4g.96gb, 4g.96gb+gfx, 1c.4g.96gb, 3c.4g.96gb+gfx]}
+- {model: h200-sxm5-141gb, instances: [5g.88gb+of.tomorrow, 2c.5g.88gb+of.tomorrow, 1g.18gb]}
+"""
+
+
+class Node:
+    """A node file that changes, and one child that scans it."""
+
+    def __init__(self, path, asking) -> None:
+        self._path = path
+        self._asking = asking
+        self._source: dict[str, str] = {"simulated": str(path)}
+        self._client = None
+
+    def write(self, rest: str = "", *, gpus: str = A100, driver: str = "{}") -> None:
+        fresh = self._path.with_suffix(".new")
+        fresh.write_text(f"driver: {driver}\ngpus:\n{gpus}{rest}")
+        fresh.rename(self._path)
+
+    def ask(self, command, *, limit_s: float = 10.0):
+        self._client = self._client or self._asking(**self._source).spawn()
+        return self._client.call(command, limit_s=limit_s)
+
+    def scan(self):
+        scanned = self.ask(Scan())
+        assert isinstance(scanned, Scanned)
+        return scanned.inventory.gpus
+
+
+@pytest.fixture
+def node(tmp_path, asking) -> Node:
+    made = Node(tmp_path / "node.yaml", asking)
+    made.write(LAYOUT)
+    return made
+
+
+def list_profiles(gpu) -> list[str | None]:
+    return [instance.profile for instance in gpu.instances]
+
+
+def list_written(gpus: str) -> list[list[str]]:
+    return [line.split("[")[1].split("]")[0].split(", ") for line in gpus.splitlines() if "instances:" in line]
+
+
+@pytest.mark.parametrize("driver", ["{}", "{migMonitor: true}"])
+@pytest.mark.parametrize("older", ["", "faults: [{call: nvmlDeviceGetGpuInstanceProfileInfo, error: NotSupported}]"])
+def test_every_device_is_called_as_the_driver_calls_it_with_and_without_permissions(node, driver, older) -> None:
+    node.write(older, gpus=EVERY_PROFILE, driver=driver)
+    gpus = node.scan()
+    assert [list_profiles(gpu) for gpu in gpus] == list_written(EVERY_PROFILE)
+    assert [(gpu.fault, gpu.memory_bytes is None) for gpu in gpus] == [(None, driver == "{}")] * len(gpus)
+    assert [one.fault for gpu in gpus for one in gpu.instances if one.fault] == []
+
+
+def test_without_the_devices_own_names_only_what_differs_in_nothing_else_is_confused(node) -> None:
+    faults = "faults: [{call: nvmlDeviceGetName, error: NotSupported}]"
+    node.write(faults, gpus=EVERY_PROFILE)
+    seen = [profile for gpu in node.scan() for profile in list_profiles(gpu)]
+    assert seen == [profile.replace("+gfx", "") for written in list_written(EVERY_PROFILE) for profile in written]
+    node.write(faults, gpus=EVERY_PROFILE, driver="{migMonitor: true}")
+    again = Node(node._path, node._asking)
+    assert [list_profiles(gpu) for gpu in again.scan()] == list_written(EVERY_PROFILE), "the GPU instance tells"
+
+
+def test_a_device_has_its_facts_and_its_gpu_its_mode(node) -> None:
+    node.write("layouts: [{gpu: 1, migPending: enabled, instances: [null, 2g.20gb]}]", driver="{version: 460.1}")
+    first, second = node.scan()
+    assert (first.mig, first.mig_pending, first.instances) == (MigMode.DISABLED, None, None)
+    assert (second.mig, second.mig_pending) == (MigMode.ENABLED, None)
+    (one,) = second.instances
+    assert one.uuid == f"MIG-{second.uuid}/9/0"
+    assert (one.index, one.gpu_instance, one.compute_instance, one.memory_bytes) == (1, 9, 0, 19456 << 20)
+    node.write("layouts: [{gpu: 0, migPending: enabled}, {gpu: 1, mig: enabled, migPending: disabled}]")
+    first, second = node.scan()
+    assert (first.mig, first.mig_pending) == (MigMode.DISABLED, MigMode.ENABLED)
+    assert (second.mig, second.mig_pending, second.instances) == (MigMode.ENABLED, MigMode.DISABLED, ())
+
+
+def test_devices_that_an_edit_leaves_alone_stay_the_same(node) -> None:
+    before = {one.uuid: one for one in node.scan()[0].instances}
+    node.write("layouts: [{gpu: 0, instances: [2g.20gb, 3g.40gb, 1g.10gb]}, {gpu: 1, instances: [7g.80gb]}]")
+    after = {one.uuid: one for one in node.scan()[0].instances}
+    assert len(before.keys() & after.keys()) == 2
+    assert {(after[uuid].gpu_instance, after[uuid].profile) for uuid in before.keys() & after.keys()} == {
+        (before[uuid].gpu_instance, before[uuid].profile) for uuid in before.keys() & after.keys()
+    }
+    node.write("layouts: [{gpu: 0, mig: disabled}, {gpu: 1, instances: [7g.80gb]}]")
+    first, second = node.scan()
+    assert (first.instances, list_profiles(second)) == (None, ["7g.80gb"])
+    node.write(LAYOUT)
+    assert {one.uuid: one for one in node.scan()[0].instances} == before
+
+
+OF_A_DEVICE = (
+    "nvmlDeviceGetGpuInstanceId",
+    "nvmlDeviceGetComputeInstanceId",
+    "nvmlDeviceGetAttributes",
+    "nvmlDeviceGetMemoryInfo",
+)
+
+
+@pytest.mark.invariant(5)
+def test_a_failing_call_is_the_fault_of_that_device_only_and_its_text_names_it(node) -> None:
+    before = node.scan()
+    for call in OF_A_DEVICE:
+        node.write(f"{LAYOUT}faults: [{{call: {call}, gpu: 0, instance: 1, error: 999}}]")
+        first, second = node.scan()
+        assert (first.fault, second) == (None, before[1])
+        assert (first.instances[0], first.instances[2]) == (before[0].instances[0], before[0].instances[2])
+        bad = first.instances[1]
+        assert (bad.uuid, bad.fault.call, bad.fault.kind) == (before[0].instances[1].uuid, call, "Unknown")
+        assert bad.fault.text == f"{bad.uuid}: {call}: the driver reports an internal error"
+
+
+@pytest.mark.invariant(5)
+@pytest.mark.parametrize("call", ["nvmlDeviceGetName", "nvmlGpuInstanceGetInfo", "nvmlDeviceGetGpuInstanceById"])
+def test_a_call_that_only_a_new_device_needs_is_its_fault_until_it_works(node, call) -> None:
+    fault = f"faults: [{{call: {call}, gpu: 0, instance: 1, error: 999}}]"
+    node.write(LAYOUT + fault, driver="{migMonitor: true}")
+    bad = node.scan()[0].instances[1]
+    assert (bad.profile, bad.fault.call, bad.gpu_instance) == (None, call, 2)
+    node.write(LAYOUT, driver="{migMonitor: true}")
+    assert node.scan()[0].instances[1].profile == "1g.10gb"
+    node.write(LAYOUT + fault, driver="{migMonitor: true}")
+    assert node.scan()[0].instances[1].fault is None, "how a device is called does not change"
+
+
+@pytest.mark.invariant(5)
+@pytest.mark.parametrize("call", ["nvmlDeviceGetMigDeviceHandleByIndex", "nvmlDeviceGetUUID"])
+def test_a_device_whose_uuid_cannot_be_read_is_told_by_its_place(node, call) -> None:
+    node.write(f"{LAYOUT}faults: [{{call: {call}, gpu: 0, instance: 1, error: 999}}]")
+    first, second = node.scan()
+    assert (first.fault, second.fault, len(first.instances)) == (None, None, 2)
+    assert [(one.index, one.fault.call) for one in first.unreadable_instances] == [(1, call)]
+
+
+@pytest.mark.invariant(5)
+@pytest.mark.parametrize(
+    ("call", "error", "fault"),
+    [
+        ("nvmlDeviceGetMaxMigDeviceCount", 999, "Unknown"),
+        ("nvmlDeviceGetUUID, instance: 2", "GpuIsLost", "GpuIsLost"),
+        ("nvmlDeviceGetAttributes, instance: 1", "GpuIsLost", "GpuIsLost"),
+    ],
+)
+def test_devices_that_cannot_be_counted_or_whose_gpu_is_lost_are_the_fault_of_the_gpu(node, call, error, fault) -> None:
+    node.write(f"{LAYOUT}faults: [{{call: {call}, gpu: 0, error: {error}}}]")
+    first, second = node.scan()
+    assert (first.fault.kind, first.instances) == (fault, None)
+    assert (second.fault, list_profiles(second)) == (None, ["7g.80gb"])
+
+
+def test_a_driver_that_cannot_count_mig_devices_has_none(node) -> None:
+    node.write(f"{LAYOUT}faults: [{{call: nvmlDeviceGetMaxMigDeviceCount, gpu: 0, error: NotSupported}}]")
+    first = node.scan()[0]
+    assert (first.fault, first.instances) == (None, ())
+
+
+def test_instances_are_numbered_by_nvml_else_by_an_old_uuid_else_not_at_all(node) -> None:
+    fault = "faults: [{call: nvmlDeviceGetGpuInstanceId, gpu: 0, error: NoPermission}]"
+    node.write(LAYOUT + fault, driver="{version: 450.1}")
+    assert [(one.gpu_instance, one.fault) for one in node.scan()[0].instances] == [(1, None), (2, None), (17, None)]
+    node.write(LAYOUT + fault)
+    one = node.scan()[0].instances[0]
+    assert one.gpu_instance is None
+    assert one.fault.text == f"{one.uuid}: nvmlDeviceGetGpuInstanceId: this process may not do that"
+
+
+@pytest.mark.invariant(5)
+def test_a_hanging_call_is_blamed_on_the_gpu(node) -> None:
+    node.scan()
+    node.write(f"{LAYOUT}faults: [{{call: nvmlDeviceGetComputeInstanceId, gpu: 1, instance: 0, hang: true}}]")
+    hung = node.ask(Scan(), limit_s=0.4)
+    assert isinstance(hung, Hung)
+    assert (hung.call, hung.gpu and hung.gpu.index) == ("nvmlDeviceGetComputeInstanceId", 1)
+
+
+def test_a_probe_reads_mig_devices_as_a_scan_does(node) -> None:
+    scanned = node.scan()[1]
+    probed = node.ask(Probe(gpu=GpuRef(index=1, count=2, uuid=scanned.uuid)))
+    assert isinstance(probed, Probed)
+    assert probed.gpu == scanned
+
+
+def test_processes_of_a_gpu_in_mig_mode_are_those_of_its_devices(node) -> None:
+    processes = "[{pid: 7, instance: 0}, {pid: 8, instance: 2}, {pid: 9, instance: 2}]"
+    gpus = f"- {{model: a100-sxm4-80gb, instances: [1g.10gb, null, 1g.10gb], processes: {processes}}}\n"
+    for driver in ("{}", "{migMonitor: true}"):
+        node.write(gpus=gpus, driver=driver)
+        read = node.ask(Processes(gpu=GpuRef(index=0, count=1)))
+        assert isinstance(read, ProcessesRead)
+        assert sorted(process.pid for process in read.processes) == [7, 8, 9]
+    node.write(gpus=gpus.replace("instances: [1g.10gb, null, 1g.10gb]", "mig: enabled"))
+    read = node.ask(Processes(gpu=GpuRef(index=0, count=1)))
+    assert read.fault.kind == "NoPermission", "without a device nobody can be asked"
+
+
+def test_eight_gpus_with_seven_devices_each_are_scanned_fast(node) -> None:
+    node.write(gpus=f"- {{model: h100-sxm5-80gb, count: 8, instances: [{', '.join(['1g.10gb'] * 7)}]}}")
+    node.scan()
+    best = 1.0
+    for _ in range(5):
+        started = time.perf_counter()
+        node.scan()
+        best = min(best, time.perf_counter() - started)
+    assert best < 0.1, "measured: 0.012 s"
