@@ -13,6 +13,7 @@ import msgspec
 from nvdp.model.health import Ailment
 from nvdp.model.inventory import Driver, Fault, Gpu, GpuRef, Inventory, UnreadableGpu
 from nvdp.model.reasons import Cause
+from nvdp.planning.last_facts import forget_faults, recall_facts
 
 # NVML's word for a GPU that is counted but out of reach; every other failing call is just that.
 _CAUSES = {"GpuIsLost": Cause.LOST}
@@ -125,7 +126,7 @@ def let_go(before: Presence, text: str, *, wall: float) -> Presence:
 
 def recall(inventory: Inventory) -> Presence:
     """What a predecessor knew, to be shown while nobody may look: mark it (``let_go``) before it is."""
-    sightings = tuple(Sighting(gpu=msgspec.structs.replace(gpu, fault=None)) for gpu in inventory.gpus)
+    sightings = tuple(Sighting(gpu=forget_faults(gpu)) for gpu in inventory.gpus)
     return Presence(driver=inventory.driver, sightings=sightings, unreadable=inventory.unreadable)
 
 
@@ -161,19 +162,17 @@ def find_next_expiry(presence: Presence, *, remove_after_s: float) -> float | No
 
 def _meet(before: Sighting | None, gpu: Gpu, wall: float, *, cause: Cause | None = None) -> Sighting:
     """A GPU that was found, cleanly or not: facts that could not be read now keep their last value."""
+    if before is not None:
+        gpu = recall_facts(before.gpu, gpu)
     if gpu.fault is None:
         return Sighting(gpu=gpu)
-    if before is not None:
-        gone = {name: getattr(before.gpu, name) for name in gpu.__struct_fields__ if getattr(gpu, name) is None}
-        gpu = msgspec.structs.replace(gpu, **gone)
-    assert gpu.fault is not None
     cause = cause or _CAUSES.get(gpu.fault.kind, Cause.CALL_FAILED)
     return Sighting(gpu=gpu, ailment=_ail(before.ailment if before else None, cause, gpu.fault.text, wall))
 
 
 def _miss(before: Sighting, now: float, wall: float) -> Sighting:
     return Sighting(
-        gpu=msgspec.structs.replace(before.gpu, fault=None),
+        gpu=forget_faults(before.gpu),
         ailment=_ail(before.ailment, Cause.VANISHED, _VANISHED, wall),
         absent_since=now if before.absent_since is None else before.absent_since,
     )
