@@ -224,3 +224,101 @@ def test_eight_gpus_with_seven_devices_each_are_scanned_fast(node) -> None:
         node.scan()
         best = min(best, time.perf_counter() - started)
     assert best < 0.1, "measured: 0.012 s"
+
+
+def name(card: int) -> str:
+    return f"GPU-{card:08x}-0000-0000-0000-000000000000"
+
+
+PROFILES = (
+    "profile 0 19 1 1920 1,1,0,1,0 MIG 1g.2gb",
+    "profile 7 20 1 1920 1,1,0,1,1 MIG 1g.2gb+me",
+    "profile 2 9 3 7936 3,3,0,3,0 MIG 3g.8gb",
+    "profile 20 77 3 7936 3,0,0,0,0 MIG 3g.8gb+new",
+)
+DEVICES = (
+    "mig 0 1",
+    "instance 0 0 7 0 1 1 1920 0 MIG-0000",
+    "instance 0 2 13 0 1 1 1920 7 MIG-0002",
+    "instance 0 3 1 0 3 1 7936 2 MIG-GPU-x/1/0",
+    "mig 1 1 0",
+    f"instance 1 0 1 0 3 3 7936 20 MIG-{name(1)}/1/0",
+    "mig 2 0 1",
+)
+
+
+@pytest.fixture
+def driver(fake_driver):
+    fake_driver.install()
+    fake_driver.configure("cards 0 1 2 3", *DEVICES, *PROFILES)
+    return fake_driver
+
+
+def scan_driver(driver, asking):
+    scanned = asking(driver_root=str(driver.root)).scan()
+    assert isinstance(scanned, Scanned)
+    return scanned.inventory.gpus
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        (),
+        ("monitor",),
+        ("fail nvmlDeviceGetName 3 66",),
+        ("fail nvmlDeviceGetGpuInstanceProfileInfo 4",),
+        ("fail nvmlDeviceGetGpuInstanceProfileInfoV 13", "monitor"),
+        ("fail nvmlDeviceGetGpuInstanceProfileInfoV 25",),
+    ],
+)
+def test_a_compiled_library_is_read_in_whatever_way_is_open(driver, asking, more) -> None:
+    driver.configure("cards 0 1 2 3", *DEVICES, *PROFILES, *more)
+    gpus = scan_driver(driver, asking)
+    assert [gpu.fault for gpu in gpus] == [None] * 4
+    assert [(gpu.mig, gpu.mig_pending) for gpu in gpus] == [
+        (MigMode.ENABLED, None),
+        (MigMode.ENABLED, MigMode.DISABLED),
+        (MigMode.DISABLED, MigMode.ENABLED),
+        (MigMode.UNSUPPORTED, None),
+    ]
+    assert [gpu.instances is None for gpu in gpus] == [False, False, True, True]
+    assert [(one.index, one.gpu_instance, one.profile, one.fault) for one in gpus[0].instances] == [
+        (0, 7, "1g.2gb", None),
+        (2, 13, "1g.2gb+me", None),
+        (3, 1, "1c.3g.8gb", None),
+    ]
+    assert list_profiles(gpus[1]) == ["3g.8gb+new"]
+    assert [gpu.memory_bytes for gpu in gpus] == [*[16 << 30 if "monitor" in more else None] * 2, *[16 << 30] * 2]
+    assert gpus[0].instances[0].memory_bytes == 1920 << 20
+
+
+def test_a_driver_that_tells_no_names_leaves_memory_and_the_profiles_number(driver, asking) -> None:
+    silent = [f"fail nvmlDeviceGetName 3 {number}" for number in (64, 66, 67, 72)]
+    silent.append("fail nvmlDeviceGetGpuInstanceProfileInfoV 13")
+    driver.configure("cards 0 1", *DEVICES, *PROFILES, "profile 4 0 7 16000 8,7,0,7,1", *silent)
+    first, second = scan_driver(driver, asking)
+    assert list_profiles(first) == ["1g.2gb", "1g.2gb+me", "1c.3g.8gb"]
+    assert list_profiles(second) == ["3g.8gb"], "nothing tells what is new about it"
+
+
+def test_a_device_of_which_nothing_tells_the_profile_is_the_only_one_with_a_fault(driver, asking) -> None:
+    blind = [f"fail nvmlDeviceGet{call} 3 66" for call in ("Name", "Attributes")]
+    driver.configure("cards 0", *DEVICES, *PROFILES, *blind)
+    (gpu,) = scan_driver(driver, asking)
+    assert [one.profile for one in gpu.instances] == ["1g.2gb", None, "1c.3g.8gb"]
+    assert gpu.instances[1].fault.text == (
+        "MIG-0002: nvmlDeviceGetName: the driver tells nothing by which the profile could be known"
+    )
+
+
+@pytest.mark.invariant(5)
+@pytest.mark.parametrize(
+    "call",
+    [*OF_A_DEVICE, "nvmlDeviceGetUUID", "nvmlDeviceGetName", "nvmlDeviceGetMigDeviceHandleByIndex"],
+)
+def test_a_failing_call_of_a_compiled_library_concerns_that_device_only(driver, asking, call) -> None:
+    driver.configure("cards 0 1", *DEVICES, *PROFILES, f"fail {call} 999 66")
+    first, second = scan_driver(driver, asking)
+    assert (first.fault, second.fault, [one.fault for one in second.instances]) == (None, None, [None])
+    bad = [*(one for one in first.instances if one.fault), *first.unreadable_instances]
+    assert [(one.index, one.fault.call) for one in bad] == [(2, call)]

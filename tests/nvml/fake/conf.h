@@ -19,6 +19,8 @@
 #define UNINITIALIZED 1
 #define INVALID_ARGUMENT 2
 #define NOT_SUPPORTED 3
+#define NO_PERMISSION 4
+#define NOT_FOUND 6
 #define TIMEOUT 10
 #define MISMATCH 18
 #define SINGLE_BIT 1
@@ -34,6 +36,8 @@ static const char *const vital_names[VITALS] = {
     [FABRIC_MASK] = "fabric_mask",
 };
 
+#include "layout.h"
+
 struct card { int id; };
 struct rule { char kind[8]; char call[64]; int code; int card; };
 struct event { int card; unsigned type, data, gpu_instance, compute_instance; };
@@ -44,10 +48,11 @@ struct conf {
     unsigned types[MAX_CARDS];
     struct rule rules[MAX_RULES];
     struct event events[MAX_EVENTS];
+    struct layout layout;
     struct stat of;
 };
 
-static struct card cards[MAX_CARDS];
+static struct card cards[MAX_CARDS * (1 + PER_CARD)];
 static struct conf *frozen;
 static int started;
 static __thread struct conf *seen;
@@ -81,6 +86,8 @@ static int read_line(struct conf *conf, const char *line)
     struct event *event = &conf->events[conf->event_count];
     char word[64];
     int card, value;
+    if (read_layout_line(&conf->layout, line))
+        return 1;
     if (sscanf(line, "driver %63s", conf->driver) == 1)
         return 1;
     if (sscanf(line, "kernel %63s", conf->kernel) == 1)
@@ -137,6 +144,7 @@ static void look(void)
     }
     seen->of = now;
     seen->count = seen->rule_count = seen->event_count = seen->talk = seen->sticky = seen->trace = 0;
+    memset(&seen->layout, 0, sizeof seen->layout);
     strcpy(seen->driver, VERSION);
     *seen->kernel = 0;
     for (int card = 0; card < MAX_CARDS; card++) {
@@ -163,6 +171,31 @@ static int is_named(const struct rule *rule, const char *call)
 {
     size_t length = strlen(rule->call);
     return length && rule->call[length - 1] == '*' ? !strncmp(rule->call, call, length - 1) : !strcmp(rule->call, call);
+}
+
+static int is_instance(const struct card *card) { return card->id >= MAX_CARDS; }
+
+/* A rule for a card strikes its MIG devices too. */
+static int is_about(const struct rule *rule, int card)
+{
+    return rule->card < 0 || rule->card == card || (card >= MAX_CARDS && rule->card == (card - MAX_CARDS) / PER_CARD);
+}
+
+static const struct instance *find_instance(const struct card *device)
+{
+    int place = device->id - MAX_CARDS;
+    for (int n = 0; n < seen->layout.instance_count; n++)
+        if (seen->layout.instances[n].card * PER_CARD + seen->layout.instances[n].index == place)
+            return &seen->layout.instances[n];
+    return NULL;
+}
+
+static int is_in_mig_mode(int card) { return seen->layout.modes[card][0] == 2; }
+
+/* Without the monitor capability a card in MIG mode may not be asked as a whole. */
+static int check_aggregate(const struct card *card)
+{
+    return !is_instance(card) && is_in_mig_mode(card->id) && !seen->layout.monitor ? NO_PERMISSION : 0;
 }
 
 static int holds(const struct rule *rule)
@@ -209,12 +242,13 @@ static int enter(const char *call, int card)
         for (int line = 0; line < 2000; line++)
             fprintf(stderr, "%s: %d lines of chatter that nobody has asked for\n", call, line);
     for (int n = 0; n < seen->rule_count; n++)
-        if (is_named(&seen->rules[n], call) && (seen->rules[n].card < 0 || seen->rules[n].card == card))
+        if (is_named(&seen->rules[n], call) && is_about(&seen->rules[n], card))
             return strike(&seen->rules[n], call);
     return check_started(call);
 }
 
 static int enter_card(const char *call, const struct card *card)
 {
-    return card ? enter(call, card->id) : INVALID_ARGUMENT;
+    int code = card ? enter(call, card->id) : INVALID_ARGUMENT;
+    return !code && is_instance(card) && !find_instance(card) ? INVALID_ARGUMENT : code;
 }

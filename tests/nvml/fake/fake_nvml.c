@@ -13,12 +13,17 @@
  *   ecc CARD single|double   both happen when the line is first there: add lines at the end
  *   vital CARD NAME VALUE    a reading of one card, see vital_names; what is not given is not supported
  *   types CARD MASK    the event types that the card has; by default all three that matter
+ *   mig CARD MODE [PENDING]  0 or 1; without it a card has no MIG mode
+ *   instance CARD INDEX GPU-INSTANCE COMPUTE-INSTANCE SLICES COMPUTE-SLICES MIB PROFILE-NUMBER UUID
+ *   profile NUMBER ID SLICES MIB COPY,DECODE,ENCODE,JPEG,FLOW [NAME]   one that all cards offer
+ *   monitor            the process may ask cards in MIG mode as a whole
  *   sticky             what was read at nvmlInit holds until the process ends, as for a driver's session
  *   talk               writes to standard error in every call
  *   trace              writes each call that fails, hangs or crashes into fake.trace, with the monotonic second
  *
  * As a driver holds its device nodes, so nvmlInit opens the files nvidiactl and nvidia0, nvidia1... beside the library,
  * those that there are, until the process ends.
+ * In a rule, the MIG device INDEX of card CARD has the number 64 + 8 * CARD + INDEX.
  * A rule for nvmlEventSetWait that names a card strikes the sets in which that card is registered. Any number of threads
  * may call at once: each looks at the file for itself.
  * Compiled with -DBASIC it has only old entry points, of the calls that nobody can do without.
@@ -68,7 +73,7 @@ int nvmlDeviceGetUUID(struct card *card, char *answer, unsigned length)
 {
     int code = enter_card("nvmlDeviceGetUUID", card);
     if (!code)
-        snprintf(answer, length, "%s", seen->uuids[card->id]);
+        snprintf(answer, length, "%s", is_instance(card) ? find_instance(card)->uuid : seen->uuids[card->id]);
     return code;
 }
 
@@ -79,6 +84,7 @@ int nvmlDeviceGetComputeRunningProcesses_v2(struct card *card, unsigned *count, 
 {
     int code = enter_card("nvmlDeviceGetComputeRunningProcesses", card);
     unsigned room = *count;
+    code = code ? code : check_aggregate(card);
     *count = 1;
     if (code || !room)
         return code ? code : 7;
@@ -89,6 +95,8 @@ int nvmlDeviceGetComputeRunningProcesses_v2(struct card *card, unsigned *count, 
 #ifndef BASIC
 struct pci { char legacy[16]; unsigned domain, bus, device, id, subsystem; char bus_id[32]; };
 struct memory { unsigned long long total, free, used; };
+
+#include "mig.h"
 
 int nvmlInitWithFlags(unsigned flags)
 {
@@ -129,9 +137,24 @@ int nvmlDeviceGetPciInfo_v3(struct card *card, struct pci *answer)
     return code;
 }
 
+/* As the driver: the product, and the profile of the compute instance. */
+static int name_instance(const struct card *device, char *answer, unsigned length)
+{
+    const struct instance *instance = find_instance(device);
+    const struct profile *profile = find_profile(instance->number);
+    char part[8] = "";
+    if (instance->compute_slices != instance->slices)
+        snprintf(part, sizeof part, "%dc.", instance->compute_slices);
+    const char *name = profile && *profile->name ? profile->name + 4 : "?";
+    snprintf(answer, length, "%s MIG %s%s", seen->products[instance->card], part, name);
+    return 0;
+}
+
 int nvmlDeviceGetName(struct card *card, char *answer, unsigned length)
 {
     int code = enter_card("nvmlDeviceGetName", card);
+    if (!code && is_instance(card))
+        return name_instance(card, answer, length);
     if (!code)
         snprintf(answer, length, "%s", seen->products[card->id]);
     return code;
@@ -148,8 +171,9 @@ int nvmlDeviceGetMinorNumber(struct card *card, unsigned *answer)
 int nvmlDeviceGetMemoryInfo(struct card *card, struct memory *answer)
 {
     int code = enter_card("nvmlDeviceGetMemoryInfo", card);
+    code = code ? code : check_aggregate(card);
     if (!code)
-        answer->total = 16ull << 30;
+        answer->total = is_instance(card) ? (unsigned long long)find_instance(card)->mib << 20 : 16ull << 30;
     return code;
 }
 
@@ -159,13 +183,6 @@ int nvmlDeviceGetCudaComputeCapability(struct card *card, int *major, int *minor
     if (!code)
         *major = 8, *minor = 6;
     return code;
-}
-
-int nvmlDeviceGetMigMode(struct card *card, unsigned *current, unsigned *pending)
-{
-    int code = enter_card("nvmlDeviceGetMigMode", card);
-    *current = *pending = 0;
-    return code ? code : NOT_SUPPORTED;
 }
 
 int nvmlDeviceGetComputeRunningProcesses_v3(struct card *card, unsigned *count, struct process *answer)
