@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import sys
-from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import click
 
 from nvdp.app.gpus import find_driver_root, scan_this_node
+from nvdp.commands.devices_text import print_devices
 from nvdp.config.options import parse_options
+from nvdp.model.inventory import Gpu
 from nvdp.services.events import GpusScanned
-
-_COLUMNS: Final = ("INDEX", "UUID", "PCI", "PRODUCT", "MEMORY", "CC", "NUMA", "MIG", "STATE")
-_GAP: Final = "  "
-_STATE_WIDTH: Final = 24
 
 
 @click.command()
@@ -31,7 +26,7 @@ _STATE_WIDTH: Final = 24
     help="where this process sees the driver root [env DRIVER_ROOT_CTR_PATH, CONTAINER_DRIVER_ROOT]",
 )
 def devices(*, as_json: bool, export: bool, simulated_node: str | None, driver_root_ctr_path: str | None) -> None:
-    """List the GPUs of this node, those that ail too.
+    """List the GPUs of this node with their MIG devices, those that ail too.
 
     Exit code 0 if the driver answered, 1 if it could not be asked.
     """
@@ -48,7 +43,7 @@ def devices(*, as_json: bool, export: bool, simulated_node: str | None, driver_r
         assert scanned.inventory is not None
         click.echo(build_node_file(scanned.inventory), nl=False)
     else:
-        _print_table(scanned)
+        print_devices(scanned)
 
 
 def _build_json(scanned: GpusScanned) -> dict[str, Any]:
@@ -67,6 +62,8 @@ def _build_json(scanned: GpusScanned) -> dict[str, Any]:
                 "computeCapability": gpu.compute_capability,
                 "numaNode": gpu.numa_node,
                 "mig": gpu.mig.value if gpu.mig is not None else None,
+                "migPending": gpu.mig_pending.value if gpu.mig_pending is not None else None,
+                "instances": _build_instances(gpu),
                 "healthy": ailment is None,
                 "cause": ailment.cause.value if ailment is not None else None,
                 "text": ailment.text if ailment is not None else None,
@@ -88,54 +85,21 @@ def _build_json(scanned: GpusScanned) -> dict[str, Any]:
     }
 
 
-def _print_table(scanned: GpusScanned) -> None:
-    assert scanned.inventory is not None
-    driver = scanned.inventory.driver
-    rows = _build_rows(scanned)
-    count = f"{len(rows)} GPU{'' if len(rows) == 1 else 's'}"
-    click.echo(f"driver {driver.version or 'unknown'}, CUDA {driver.cuda_version or 'unknown'}, {count}")
-    if not rows:
-        return
-    widths = [max(len(row[column]) for row in (_COLUMNS, *rows)) for column in range(len(_COLUMNS))]
-    if not sys.stdout.isatty():
-        for row in (_COLUMNS, *rows):
-            click.echo(_GAP.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-        return
-    from rich.console import Console  # noqa: PLC0415 - only a terminal gets colours
-    from rich.table import Table  # noqa: PLC0415 - as above
-    from rich.text import Text  # noqa: PLC0415 - as above
-
-    # Names are copied into other commands and never cut. A terminal too narrow for them continues each line below, as
-    # with `kubectl get -o wide`: that can be read, columns of single letters cannot.
-    widths[-1] = min(widths[-1], _STATE_WIDTH)
-    needed = sum(widths) + len(_GAP) * (len(widths) - 1)
-    table = Table(box=None, pad_edge=False, padding=(0, len(_GAP), 0, 0))
-    for column, width in zip(_COLUMNS, widths, strict=True):
-        table.add_column(column, no_wrap=column != _COLUMNS[-1], overflow="fold", min_width=width)
-    for *cells, state in rows:
-        table.add_row(*map(Text, cells), Text(state, style="green" if state == "ok" else "bold red"))
-    Console(width=max(needed, shutil.get_terminal_size().columns)).print(table)
-
-
-def _build_rows(scanned: GpusScanned) -> Sequence[tuple[str, ...]]:
-    assert scanned.inventory is not None
-    rows: list[tuple[str, ...]] = []
-    for gpu in scanned.inventory.gpus:
-        ailment = scanned.ailments.get(gpu.uuid)
-        rows.append(
-            (
-                str(gpu.index),
-                gpu.uuid,
-                gpu.pci or "-",
-                gpu.product or "-",
-                f"{gpu.memory_bytes / 2**30:.0f} GiB" if gpu.memory_bytes else "-",
-                gpu.compute_capability or "-",
-                "-" if gpu.numa_node is None else str(gpu.numa_node),
-                gpu.mig.value if gpu.mig is not None else "-",
-                "ok" if ailment is None else f"{ailment.cause.value}: {ailment.text}",
-            )
-        )
-    for unreadable in scanned.inventory.unreadable:
-        state = f"unreadable: {unreadable.fault.text}"
-        rows.append((str(unreadable.index), "-", unreadable.pci or "-", *["-"] * 5, state))
-    return sorted(rows, key=lambda row: int(row[0]))
+def _build_instances(gpu: Gpu) -> list[dict[str, Any]] | None:
+    """The MIG devices; null where the GPU is not in MIG mode, or they could not be listed."""
+    if gpu.instances is None:
+        return None
+    readable = [
+        {
+            "index": instance.index,
+            "uuid": instance.uuid,
+            "gpuInstance": instance.gpu_instance,
+            "computeInstance": instance.compute_instance,
+            "profile": instance.profile,
+            "memoryBytes": instance.memory_bytes,
+            "text": instance.fault.text if instance.fault is not None else None,
+        }
+        for instance in gpu.instances
+    ]
+    others = [{"index": place.index, "uuid": None, "text": place.fault.text} for place in gpu.unreadable_instances]
+    return sorted([*readable, *others], key=lambda entry: entry["index"])

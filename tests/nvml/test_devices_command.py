@@ -73,10 +73,75 @@ def test_json_has_every_fact(nvdp) -> None:
         "computeCapability": "8.6",
         "numaNode": 1,
         "mig": "unsupported",
+        "migPending": None,
+        "instances": None,
         "healthy": True,
         "cause": None,
         "text": None,
     }
+
+
+MIG_NODE = """
+gpus:
+- {model: a100-sxm4-80gb, uuid: [GPU-0, GPU-1, GPU-2], count: 3}
+layouts:
+- {gpu: 0, migPending: disabled, instances: [{profile: 1g.10gb, uuid: MIG-0}, null, {profile: 1c.3g.40gb, uuid: MIG-2}]}
+- {gpu: 1, instances: [{profile: 1g.10gb+me, uuid: MIG-3}, 2g.20gb]}
+- {gpu: 2, instances: [{profile: 7g.80gb, uuid: MIG-4}]}
+faults:
+- {call: nvmlDeviceGetAttributes, gpu: 1, instance: 0, error: 999}
+- {call: nvmlDeviceGetUUID, gpu: 1, instance: 1, error: 999}
+- {call: nvmlDeviceGetMinorNumber, gpu: 2, error: 999}
+"""
+
+
+def test_mig_devices_stand_below_their_gpu_and_a_pending_mode_with_what_to_do(nvdp, tmp_path) -> None:
+    node = tmp_path / "node.yaml"
+    node.write_text(MIG_NODE)
+    code, out, _ = nvdp("--simulated-node", str(node))
+    assert code == 0
+    summary, header, *rows, remedy = out.splitlines()
+    assert summary == "driver 580.65.06, CUDA 13.0, 3 GPUs, 4 MIG devices"
+    assert [row.split()[:2] for row in rows] == [
+        ["0", "GPU-0"],
+        ["0:0", "MIG-0"],
+        ["0:2", "MIG-2"],
+        ["1", "GPU-1"],
+        ["1:0", "MIG-3"],
+        ["1:1", "-"],
+        ["2", "GPU-2"],
+        ["2:0", "MIG-4"],
+    ]
+    start = header.index("PRODUCT")
+    assert rows[1][start:].split() == ["MIG", "1g.10gb", "9.5", "GiB", "-", "-", "-", "ok"]
+    assert "MIG 1c.3g.40gb " in rows[2]
+    assert rows[4].endswith("CallFailed: MIG-3: nvmlDeviceGetAttributes: the driver reports an internal error")
+    assert rows[5].endswith("unreadable: nvmlDeviceGetUUID: the driver reports an internal error")
+    assert rows[7].endswith("CallFailed: as its GPU")
+    assert remedy == "GPU 0 (GPU-0): MIG mode is enabled, disabled is pending: needs a GPU reset: nvdp pause"
+    first, second, _ = json.loads(nvdp("--simulated-node", str(node), "--json")[1])["gpus"]
+    assert (first["mig"], first["migPending"]) == ("enabled", "disabled")
+    assert first["instances"][1] == {
+        "index": 2,
+        "uuid": "MIG-2",
+        "gpuInstance": 17,
+        "computeInstance": 0,
+        "profile": "1c.3g.40gb",
+        "memoryBytes": 38912 << 20,
+        "text": None,
+    }
+    assert [(one["uuid"], one["text"] is None) for one in second["instances"]] == [("MIG-3", False), (None, False)]
+
+
+@pytest.mark.parametrize("driver", ["", "driver: {migMonitor: true}"])
+def test_an_exported_node_has_its_mig_devices(nvdp, tmp_path, asking, driver) -> None:
+    node, exported = tmp_path / "node.yaml", tmp_path / "exported.yaml"
+    node.write_text(MIG_NODE + driver)
+    exported.write_text(nvdp("--simulated-node", str(node), "--export")[1])
+    first, second = asking(simulated=str(node)).scan(), asking(simulated=str(exported)).scan()
+    assert isinstance(first, Scanned)
+    assert isinstance(second, Scanned)
+    assert second.inventory == first.inventory
 
 
 def test_a_node_without_gpus_is_an_answer_too(nvdp, tmp_path) -> None:
@@ -157,7 +222,7 @@ def show_on_terminal(*arguments: str, columns: int) -> str:
     return shown
 
 
-@pytest.mark.parametrize("node", ["dgx-h100", "a100", "a10", "t4", "mixed"])
+@pytest.mark.parametrize("node", ["dgx-h100", "h200-mig", "a100", "a10", "t4", "mixed"])
 def test_an_exported_node_is_the_same_machine_to_a_scan(nvdp, tmp_path, asking, node) -> None:
     code, out, _ = nvdp("--simulated-node", node, "--export")
     assert code == 0

@@ -25,6 +25,7 @@ def parse(text: str):
         ("dgx-h100", ["NVIDIA H100 80GB HBM3"] * 8, [0] * 4 + [1] * 4, MigState.DISABLED),
         ("a100", ["NVIDIA A100-SXM4-80GB"] * 8, [0] * 4 + [1] * 4, MigState.DISABLED),
         ("a100-t400", ["NVIDIA T400 4GB"] + ["NVIDIA A100-SXM4-80GB"] * 8, [0] * 5 + [1] * 4, MigState.UNSUPPORTED),
+        ("h200-mig", ["NVIDIA H200"] * 4, [0, 0, 1, 1], MigState.DISABLED),
         ("a10", ["NVIDIA A10"] * 4, [0, 0, 1, 1], MigState.UNSUPPORTED),
         ("t4", ["Tesla T4"], [None], MigState.UNSUPPORTED),
         ("mixed", ["NVIDIA A100-SXM4-80GB"] * 2 + ["NVIDIA L40S"] * 2, [0, 0, 1, 1], MigState.DISABLED),
@@ -35,11 +36,12 @@ def test_the_nodes_that_come_with_nvdp(name, products, numa, mig) -> None:
     assert [gpu.product for gpu in node.gpus] == products
     assert [gpu.numa for gpu in node.gpus] == numa
     assert node.gpus[0].mig is mig
-    assert bool(node.gpus[0].nvswitch_links) == (name in {"dgx-h100", "a100"})
+    assert bool(node.gpus[0].nvswitch_links) == (name in {"dgx-h100", "a100", "h200-mig"})
 
 
 def test_every_node_that_comes_along_is_listed_above() -> None:
-    assert sorted(path.stem for path in NODES.glob("*.yaml")) == ["a10", "a100", "a100-t400", "dgx-h100", "mixed", "t4"]
+    names = sorted(path.stem for path in NODES.glob("*.yaml"))
+    assert names == ["a10", "a100", "a100-t400", "dgx-h100", "h200-mig", "mixed", "t4"]
 
 
 def test_the_short_form_gives_each_card_a_name_and_a_slot_of_its_own() -> None:

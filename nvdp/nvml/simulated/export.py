@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import yaml
 
-from nvdp.model.inventory import Fault, Gpu, Inventory, UnreadableGpu
+from nvdp.model.inventory import Fault, Gpu, Inventory, MigInstance, MigMode, UnreadableGpu, UnreadableInstance
 from nvdp.model.reasons import Cause
 from nvdp.nvml.kinds import NvmlErrorKind
 
@@ -18,6 +18,7 @@ _FACTS: Final = (
     ("memoryBytes", "nvmlDeviceGetMemoryInfo", "memory_bytes"),
     ("computeCapability", "nvmlDeviceGetCudaComputeCapability", "compute_capability"),
 )
+_NAMELESS: Final = "1g.1gb"  # stands for a profile that cannot be read here, and cannot in the copy either
 _HEADER: Final = (
     "# The GPUs of a node, as nvdp devices --export found them. To try it: nvdp devices --simulated-node FILE\n"
 )
@@ -39,7 +40,8 @@ def build_node_file(inventory: Inventory) -> str:
             faults += _build_unreadable_faults(gpu)
         else:
             gpus.append({"product": "DGX Display"})  # what a scan leaves out still has its place in the numbering
-    driver = {"version": inventory.driver.version, "cuda": inventory.driver.cuda_version}
+    driver: dict[str, Any] = {"version": inventory.driver.version, "cuda": inventory.driver.cuda_version}
+    driver["migMonitor"] = any(gpu.mig is MigMode.ENABLED and gpu.memory_bytes is not None for gpu in inventory.gpus)
     content = {"driver": {key: value for key, value in driver.items() if value}, "gpus": gpus, "faults": faults}
     text: str = yaml.safe_dump(content, sort_keys=False, default_flow_style=False, width=120, allow_unicode=True)
     return _HEADER + text
@@ -52,14 +54,44 @@ def _build_entry(gpu: Gpu) -> dict[str, Any]:
         entry["numa"] = gpu.numa_node
     if gpu.mig is not None:
         entry["mig"] = gpu.mig.value
+    if gpu.mig_pending is not None:
+        entry["migPending"] = gpu.mig_pending.value
+    if instances := _build_instances(gpu):
+        entry["instances"] = instances
     return entry
+
+
+def _build_instances(gpu: Gpu) -> list[dict[str, Any] | None]:
+    """A list in which every MIG device has the place of its index."""
+    found: dict[int, MigInstance | UnreadableInstance] = {place.index: place for place in gpu.unreadable_instances}
+    found |= {instance.index: instance for instance in gpu.instances or ()}
+    return [_build_instance(found.get(index)) for index in range(max(found, default=-1) + 1)]
+
+
+def _build_instance(instance: MigInstance | UnreadableInstance | None) -> dict[str, Any] | None:
+    if not isinstance(instance, MigInstance):
+        return None if instance is None else {"profile": _NAMELESS}
+    facts = {
+        "profile": instance.profile or _NAMELESS,
+        "uuid": instance.uuid,
+        "gpuInstance": instance.gpu_instance,
+        "computeInstance": instance.compute_instance,
+        "memoryBytes": instance.memory_bytes,
+    }
+    return {key: value for key, value in facts.items() if value is not None}
 
 
 def _build_faults(gpu: Gpu) -> list[dict[str, Any]]:
     failed = [_build_fault(gpu.index, gpu.fault)] if gpu.fault is not None else []
     blamed = gpu.fault.call if gpu.fault is not None else ""
     absent = [call for _, call, name in _FACTS if getattr(gpu, name) is None and call != blamed]
-    return failed + [_build_absence(gpu.index, call) for call in absent]
+    if gpu.mig is MigMode.ENABLED:  # it has memory, of which only privileges tell
+        absent = [call for call in absent if call != "nvmlDeviceGetMemoryInfo"]
+    places: list[MigInstance | UnreadableInstance] = [*(gpu.instances or ()), *gpu.unreadable_instances]
+    of_instances = [
+        {**_build_fault(gpu.index, place.fault), "instance": place.index} for place in places if place.fault is not None
+    ]
+    return failed + [_build_absence(gpu.index, call) for call in absent] + of_instances
 
 
 def _build_unreadable_faults(gpu: UnreadableGpu) -> list[dict[str, Any]]:
