@@ -52,13 +52,14 @@ class Campaign:
         self._say(f"a calm, with {[*map(str, storm.stands)]}{', paused' if storm.is_paused else ''}; {storm.file}")
         if storm.file is not None:
             self._node.edit(storm.file)
-        self._node.calm_down(storm.stands, deleted=storm.deleted, is_paused=storm.is_paused)
+        self._node.calm_down(storm.stands, ended=storm.ended, is_paused=storm.is_paused)
         self._truth.wait_seen(is_long=storm.is_long)
         self._check_answers()
         self.meter.check()
         self._node.check_logs()
         self._say(str(storm.trial))
         getattr(self._trials, storm.trial.name)(*storm.trial.args)
+        self._trials.admit(storm.arrivals)
         self._node.world.forget_events()
 
     def _check_answers(self) -> None:

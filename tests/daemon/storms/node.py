@@ -62,7 +62,7 @@ class Node:
         self.kubelet.assert_alive()
         assert self.daemon.running, f"nvdp ended with {self.daemon.process.returncode}"
 
-    def calm_down(self, stands: tuple[Step, ...], *, deleted: float, is_paused: bool) -> None:
+    def calm_down(self, stands: tuple[Step, ...], *, ended: float, is_paused: bool) -> None:
         """All is well again but for what ``stands``; some pods end, and no admission is under way any more."""
         self.world.heal()
         for step in stands:
@@ -71,7 +71,7 @@ class Node:
         if self._are_holders_hidden:
             self.kubelet.serve_pod_resources()
             self._are_holders_hidden = False
-        for _ in range(int(deleted * len(self.pods))):
+        for _ in range(int(ended * len(self.pods))):
             self.end_pod(0.0)
         wait_until(self._can_be_asked, what="the control socket")
         carried = self._order(PAUSE_PATH if is_paused else RESUME_PATH, timeout_s=LIMIT_S)

@@ -16,7 +16,7 @@ _HEARD_WITHIN_S = 1.0
 
 
 class Trials:
-    """Each trial has a card to aim at, if it aims at one."""
+    """Each trial is given a card: that one is aimed at, or the next one on offer, by a trial that aims."""
 
     def __init__(self, node: Node, truth: Truth) -> None:
         self._node, self._truth = node, truth
@@ -29,8 +29,9 @@ class Trials:
 
     def strike(self, card: int) -> None:
         """A fatal event takes its card and no other, until it has been clean; unless events are ignored."""
-        if (before := self._aim(card)) is None:
+        if (aim := self._aim(card)) is None:
             return
+        card, before = aim, self._truth.list_healthy()
         starts = {name: len(self._kubelet.messages(name)) for name in NAMES}
         self._tell(card, _FATAL_XID)
         if self._node.files[-1].ignores_xids:
@@ -44,9 +45,9 @@ class Trials:
 
     def strike_for_long(self, card: int) -> None:
         """The same, and the driver asks for a reset: the card stays away."""
-        if self._aim(card) is not None:
-            self._node.world.fare(card, {"recoveryAction": "GPUReset"})
-            self._tell(card, _FATAL_XID)
+        if (aim := self._aim(card)) is not None:
+            self._node.world.fare(aim, {"recoveryAction": "GPUReset"})
+            self._tell(aim, _FATAL_XID)
             self._truth.wait_seen(is_long=False)
 
     def refuse(self, card: int) -> None:
@@ -61,8 +62,12 @@ class Trials:
 
     def admit_all(self, _: int) -> None:
         """Whatever is Healthy and not taken can be had."""
+        self.admit(None)
+
+    def admit(self, count: int | None) -> None:
+        """So many pods come, for one device each, and as many of them as there are free devices have to be taken."""
         taken = {(form[0], device) for (_, form), ids in self._truth.find_held().items() for device in ids}
-        for name, device in sorted(self._truth.list_healthy() - taken):
+        for name, device in sorted(self._truth.list_healthy() - taken)[:count]:
             try:
                 self._node.submit(name, 1).result(LIMIT_S)
             except AdmissionError as error:
@@ -77,14 +82,14 @@ class Trials:
             self._node.daemon.wait_scans(2)
         assert self._count_messages() == before
 
-    def _aim(self, card: int) -> set[tuple[str, str]] | None:
-        """All that is Healthy, once an event of this card would be heard; None if the card is not on offer."""
-        are_files_of_one_mind = len({file.ignores_xids for file in self._node.files}) == 1
-        healthy = self._truth.list_healthy()
-        if not are_files_of_one_mind or all(device.partition("::")[0] != self._uuid(card) for _, device in healthy):
+    def _aim(self, card: int) -> int | None:
+        """The card, or the next one on offer, once an event of it would be heard; None if none is on offer."""
+        uuids = {device.partition("::")[0] for _, device in self._truth.list_healthy()}
+        found = next((one for one in (*CARDS[card:], *CARDS[:card]) if self._uuid(one) in uuids), None)
+        if found is None or len({file.ignores_xids for file in self._node.files}) > 1:
             return None
-        self._await_heard(card)
-        return healthy
+        self._await_heard(found)
+        return found
 
     def _await_heard(self, card: int) -> None:
         """One more single-bit error is counted. Those that came while nobody listened are not."""

@@ -17,24 +17,25 @@ _XIDS = (13, 31, 43, 45, 48, 63, 64, 74, 79, 79, 94, 95, 109, 119, 154, 999)
 _ACTIONS = ("None", "GPUReset", "NodeReboot", "DrainAndReset", "BusReset", "Unknown", "Unsupported")
 _FABRIC_FAULTS = ("DegradedBandwidth", "RouteUnhealthy", "Misconfigured")
 _ERRORS = tuple(kind.word for kind in NvmlErrorKind)
-TRIALS = ("hear_all", "strike", "strike_for_long", "refuse", "admit_all", "be_still")
+TRIALS = ("hear_all", "strike", "strike", "strike_for_long", "refuse", "admit_all", "be_still")
 
 
 @dataclasses.dataclass(frozen=True)
 class Storm:
     """Steps without a rest. Then all is well again but for what ``stands``, and ``file`` is published, if any.
 
-    ``deleted`` is the part of the pods that end; ``is_paused``: by command; ``is_long``: the calm lasts until all has
-    left that is to leave. ``trial`` is a method of ``Trials``.
+    ``ended`` is the part of the pods that end; ``is_paused``: by command; ``is_long``: the calm lasts until all has
+    left that is to leave. ``trial`` is a method of ``Trials``; ``arrivals`` are pods that come after it.
     """
 
     steps: tuple[Step, ...]
     stands: tuple[Step, ...]
     file: File | None
-    deleted: float
+    ended: float
     is_paused: bool
     is_long: bool
     trial: Step
+    arrivals: int
 
 
 def draw_storms(seed: int, steps: int, *, patient: bool) -> list[Storm]:
@@ -52,10 +53,11 @@ def draw_storms(seed: int, steps: int, *, patient: bool) -> list[Storm]:
                 steps=tuple(_hurry(step) for step in drawn) if not patient else tuple(drawn),
                 stands=_draw_standing(dice),
                 file=draw_file(dice, len(CARDS)) if dice.random() < 0.6 else None,
-                deleted=dice.choice([0.0, 0.5, 0.9, 1.0]),
+                ended=dice.choice([0.0, 0.0, 0.2, 0.5, 1.0]),
                 is_paused=dice.random() < 0.08,
                 is_long=dice.random() < 0.25,
                 trial=Step(dice.choice(TRIALS), (dice.choice(CARDS),)),
+                arrivals=dice.choice([0, 1, 2, 4]),
             )
         )
     return storms
@@ -130,14 +132,14 @@ def _draw_nothing(_: random.Random) -> tuple[Any, ...]:
 # How often each thing happens, of what, and what is drawn for it.
 _STEPS: Mapping[str, tuple[int, Callable[[random.Random], tuple[Any, ...]]]] = {
     "tell": (120, _draw_event),
-    "fare": (80, _draw_condition),
+    "fare": (60, _draw_condition),
     "lose": (30, _draw_card),
     "remove": (30, _draw_card),
     "bring_back": (50, _draw_card),
     "fail": (60, _draw_fault),
-    "mend": (60, _draw_nothing),
+    "mend": (80, _draw_nothing),
     "count_anew": (25, lambda dice: (tuple(dice.sample(CARDS, len(CARDS))),)),
-    "set_driver": (40, lambda dice: (dice.choice(["ready", "ready", "missing", "not-loaded"]),)),
+    "set_driver": (40, lambda dice: (dice.choice(["ready", "ready", "ready", "missing", "not-loaded"]),)),
     "kill_child": (30, _draw_nothing),
     "stop_child": (15, lambda dice: (dice.random() < 0.5,)),
     "edit": (60, lambda dice: (draw_file(dice, len(CARDS)),)),
@@ -149,7 +151,7 @@ _STEPS: Mapping[str, tuple[int, Callable[[random.Random], tuple[Any, ...]]]] = {
     "delete_sockets": (8, _draw_nothing),
     "hide_holders": (8, _draw_nothing),
     "admit": (160, lambda dice: (dice.random(), dice.choice([1, 1, 1, 2]))),
-    "end_pod": (110, _draw_part),
+    "end_pod": (40, _draw_part),
     "pause": (6, _draw_nothing),
     "resume": (9, _draw_nothing),
     "clear": (8, _draw_card),
