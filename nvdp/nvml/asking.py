@@ -14,6 +14,8 @@ from nvdp.nvml.kinds import NvmlErrorKind, describe_code
 # "This GPU, or this driver, has no such fact": not a fault. WSL has no minor numbers, a T4 no MIG mode, an integrated
 # GPU no memory of its own, an old library none of the newer calls.
 NO_SUCH_FACT: Final = frozenset({NvmlErrorKind.NOT_SUPPORTED.word, NvmlErrorKind.FUNCTION_NOT_FOUND.word})
+# The same for one process only. In MIG mode a container without privileges may not ask a GPU as a whole.
+NOT_FOR_US: Final = NO_SUCH_FACT | {NvmlErrorKind.NO_PERMISSION.word}
 
 Announce: TypeAlias = Callable[[str, GpuRef | None], None]
 

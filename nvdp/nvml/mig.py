@@ -14,9 +14,9 @@ import pynvml
 from nvdp.errors import NvmlError
 from nvdp.model.inventory import Fault, MigInstance, UnreadableInstance
 from nvdp.model.mig import parse_legacy_uuid
-from nvdp.nvml.asking import NO_SUCH_FACT, GpuFacts, build_fault, read_uuid
+from nvdp.nvml.asking import NO_SUCH_FACT, NOT_FOR_US, GpuFacts, build_fault, read_uuid
 from nvdp.nvml.kinds import NvmlErrorKind
-from nvdp.nvml.mig_names import NOT_FOR_US, DeviceNamer, SeenDevice
+from nvdp.nvml.mig_names import DeviceNamer, SeenDevice
 from nvdp.nvml.mig_rules import Shape
 
 _NO_DEVICE: Final = frozenset({NvmlErrorKind.NOT_FOUND.word, NvmlErrorKind.INVALID_ARGUMENT.word})

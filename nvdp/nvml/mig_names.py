@@ -10,16 +10,14 @@ import pynvml
 
 from nvdp.errors import NvmlError
 from nvdp.model.mig import find_profile
-from nvdp.nvml.asking import NO_SUCH_FACT, GpuFacts
+from nvdp.nvml.asking import NOT_FOR_US, GpuFacts
 from nvdp.nvml.kinds import NvmlErrorKind
 from nvdp.nvml.mig_rules import InstanceProfile, Shape, choose_profile, name_device
 
-# "There is no such fact for this process": not a fault where something else tells it too.
-NOT_FOR_US: Final = NO_SUCH_FACT | {NvmlErrorKind.NO_PERMISSION.word}
 _NO_VERSION: Final = frozenset({NvmlErrorKind.FUNCTION_NOT_FOUND.word, NvmlErrorKind.ARGUMENT_VERSION_MISMATCH.word})
 _NO_PROFILE: Final = frozenset({NvmlErrorKind.NOT_SUPPORTED.word, NvmlErrorKind.INVALID_ARGUMENT.word})
-_KNOWN_PROFILES: Final = pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT
-_MAX_PROFILES: Final = 64  # a newer driver has more than we know, and ends them itself
+# NVML has given out 18 so far. One that the driver does not know is an invalid argument.
+_NUMBERS: Final = range(32)
 
 
 class SeenDevice(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,12 +96,10 @@ class DeviceNamer:
 
 def _ask_profiles(handle: object, part: GpuFacts) -> Iterator[InstanceProfile]:
     """Each profile that the GPU offers. Raises NvmlError."""
-    for number in range(_MAX_PROFILES):
+    for number in _NUMBERS:
         try:
             yield _ask_profile(handle, part, number)
         except NvmlError as error:
-            if error.kind == NvmlErrorKind.INVALID_ARGUMENT.word and number >= _KNOWN_PROFILES:
-                return
             if error.kind not in _NO_PROFILE:
                 raise
 

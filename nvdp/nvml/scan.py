@@ -11,11 +11,10 @@ import pynvml
 from nvdp.errors import NvmlError
 from nvdp.model.health import Vitals
 from nvdp.model.inventory import Driver, Fault, Gpu, GpuRef, Inventory, MigMode, UnreadableGpu
-from nvdp.nvml.asking import NO_SUCH_FACT, Asker, GpuFacts, build_fault, read_uuid
+from nvdp.nvml.asking import NO_SUCH_FACT, NOT_FOR_US, Asker, GpuFacts, build_fault, read_uuid
 from nvdp.nvml.frames import ComputeProcess, Probed, ProcessesRead, Scanned
 from nvdp.nvml.kinds import NvmlErrorKind
 from nvdp.nvml.mig import NO_INSTANCES, MigReader, list_mig_handles
-from nvdp.nvml.mig_names import NOT_FOR_US
 from nvdp.nvml.pci import read_pci
 from nvdp.nvml.vitals import VitalsReader
 from nvdp.nvml.watch import EventWatch
@@ -163,10 +162,11 @@ class GpuReader:
         mig, pending = facts.read(
             "nvmlDeviceGetMigMode", lambda: _read_mig_modes(handle), otherwise=(MigMode.UNSUPPORTED, None)
         ) or (None, None)
+        no_such_fact = NOT_FOR_US if mig is MigMode.ENABLED else NO_SUCH_FACT
         memory_bytes = facts.read(
             "nvmlDeviceGetMemoryInfo",
             lambda: _read_memory_bytes(handle),
-            no_such_fact=NOT_FOR_US if mig is MigMode.ENABLED else NO_SUCH_FACT,
+            no_such_fact=no_such_fact,
         )
         found = self._mig.read(handle, facts, memory_bytes) if mig is MigMode.ENABLED else NO_INSTANCES
         gpu = Gpu(
@@ -183,7 +183,7 @@ class GpuReader:
             instances=found.instances,
             unreadable_instances=found.unreadable,
         )
-        vitals = self._vitals.read(handle, facts)
+        vitals = self._vitals.read(handle, facts, no_such_fact=no_such_fact)
         return msgspec.structs.replace(gpu, fault=facts.fault), vitals
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from ctypes import byref
 from typing import Any, Final
 
@@ -10,7 +10,7 @@ import pynvml
 
 from nvdp.errors import NvmlError
 from nvdp.model.health import NvLink, Vitals
-from nvdp.nvml.asking import NO_SUCH_FACT, GpuFacts
+from nvdp.nvml.asking import GpuFacts
 from nvdp.nvml.conditions import (
     FABRIC_STATES,
     FABRIC_SUCCESS,
@@ -37,9 +37,12 @@ class VitalsReader:
     def __init__(self) -> None:
         self._peers: dict[tuple[str, int], str | None] = {}
 
-    def read(self, handle: object, facts: GpuFacts) -> Vitals:
-        """The vitals of a GPU of which the UUID is known. A GPU that is found lost on the way has that as its fault."""
-        readings = _Readings(facts)
+    def read(self, handle: object, facts: GpuFacts, *, no_such_fact: Collection[str]) -> Vitals:
+        """The vitals of a GPU of which the UUID is known. A GPU that is found lost on the way has that as its fault.
+
+        ``no_such_fact``: kinds of failures that only say that there is no such reading.
+        """
+        readings = _Readings(facts, no_such_fact)
         read = readings.read
         memory = read(
             "nvmlDeviceGetMemoryErrorCounter", lambda: _count_errors(handle, pynvml.NVML_MEMORY_LOCATION_DRAM)
@@ -77,8 +80,9 @@ class VitalsReader:
 class _Readings:
     """Takes one reading after the other of one GPU, and notes which calls failed."""
 
-    def __init__(self, facts: GpuFacts) -> None:
+    def __init__(self, facts: GpuFacts, no_such_fact: Collection[str]) -> None:
         self._facts = facts
+        self._no_such_fact = no_such_fact
         self.errors: list[str] = []
 
     def read(self, call: str, function: Callable[[], Any]) -> Any:
@@ -86,7 +90,7 @@ class _Readings:
         try:
             return self._facts.ask(call, function)
         except NvmlError as error:
-            if error.kind in NO_SUCH_FACT:
+            if error.kind in self._no_such_fact:
                 return None
             if call not in self.errors:
                 self.errors.append(call)

@@ -215,6 +215,19 @@ def test_processes_of_a_gpu_in_mig_mode_are_those_of_its_devices(node) -> None:
     assert read.fault.kind == "NoPermission", "without a device nobody can be asked"
 
 
+def test_readings_that_a_gpu_in_mig_mode_refuses_without_privileges_are_none_and_no_errors(node) -> None:
+    node.write(
+        f"{LAYOUT}faults: [{{call: nvmlDeviceGetMemoryErrorCounter, error: NoPermission}}]", gpus=f"{A100}{A100}"
+    )
+    scanned = node.ask(Scan())
+    assert [scanned.vitals[gpu.uuid].errors for gpu in scanned.inventory.gpus] == [
+        (),
+        (),
+        ("nvmlDeviceGetMemoryErrorCounter",),
+        ("nvmlDeviceGetMemoryErrorCounter",),
+    ]
+
+
 def test_eight_gpus_with_seven_devices_each_are_scanned_fast(node) -> None:
     node.write(gpus=f"- {{model: h100-sxm5-80gb, count: 8, instances: [{', '.join(['1g.10gb'] * 7)}]}}")
     node.scan()
@@ -266,6 +279,7 @@ def scan_driver(driver, asking):
         (),
         ("monitor",),
         ("fail nvmlDeviceGetName 3 66",),
+        ("fail nvmlDeviceGetMemoryInfo 4 64",),
         ("fail nvmlDeviceGetGpuInstanceProfileInfo 4",),
         ("fail nvmlDeviceGetGpuInstanceProfileInfoV 13", "monitor"),
         ("fail nvmlDeviceGetGpuInstanceProfileInfoV 25",),
@@ -299,6 +313,14 @@ def test_a_driver_that_tells_no_names_leaves_memory_and_the_profiles_number(driv
     first, second = scan_driver(driver, asking)
     assert list_profiles(first) == ["1g.2gb", "1g.2gb+me", "1c.3g.8gb"]
     assert list_profiles(second) == ["3g.8gb"], "nothing tells what is new about it"
+
+
+def test_two_devices_with_one_uuid_are_one_and_a_place_that_is_told(driver, asking) -> None:
+    driver.configure("cards 0", *DEVICES, *PROFILES, "instance 0 5 9 0 1 1 1920 0 MIG-0000")
+    (gpu,) = scan_driver(driver, asking)
+    assert [one.uuid for one in gpu.instances] == ["MIG-0000", "MIG-0002", "MIG-GPU-x/1/0"]
+    ((index, text),) = [(place.index, place.fault.text) for place in gpu.unreadable_instances]
+    assert (index, text) == (5, "nvmlDeviceGetUUID: the same UUID as instance 0: MIG-0000")
 
 
 def test_a_device_of_which_nothing_tells_the_profile_is_the_only_one_with_a_fault(driver, asking) -> None:
