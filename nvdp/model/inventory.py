@@ -53,6 +53,7 @@ class UnreadableInstance(msgspec.Struct, frozen=True, kw_only=True):
 class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     """One GPU. A field that could not be read is None, and then ``fault`` says why; a clean GPU has no fault.
 
+    ``memory_bytes`` is None without a fault where a process without privileges asks for that of a GPU in MIG mode.
     ``index`` is NVML's and may change when a card is lost; ``minor`` is the number of ``/dev/nvidia<minor>`` (None on
     WSL, where there is none); ``pci`` is ``dddd:bb:dd.f`` in lower case, with a domain of 4 digits where it fits.
     ``numa_node`` is None where the host does not know one. ``compute_capability`` is ``"9.0"``. ``mig_pending`` is the
