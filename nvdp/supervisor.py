@@ -177,8 +177,8 @@ class Supervisor:
             self._with.memory.remember_inventory(event.inventory)
         if event.inventory is None:
             return
-        excluded = self._with.adoption.find_excluded(event.inventory, event.ailments)
-        for uuid in self._telling.tell_health(event, excluded, plan=self._plan, holders=self._held.holdings):
+        untold = self._with.adoption.find_untold(event.inventory, event.ailments)
+        for uuid in self._telling.tell_scan(event, untold, plan=self._plan, holders=self._held.holdings):
             self._picture.note_health(uuid, event.wall)
         if before is None or (before.inventory, before.control_nodes) != (event.inventory, event.control_nodes):
             self._mark("inventory", event.at)
@@ -260,6 +260,7 @@ class Supervisor:
                     control_nodes=scan.control_nodes,
                     now=self._clock(),
                     indices=self._indices,
+                    parents=memory.parents,
                 )
             )
         except Exception as error:  # noqa: BLE001 - a defect in planning must not take away what is given out
@@ -276,17 +277,16 @@ class Supervisor:
             return False
         self._plan_error = ""
         before, self._plan, self._indices = self._plan, plan, plan.indices
-        memory.remember_indices(keep_indices(plan.indices))
+        memory.remember_handed_out(indices=keep_indices(plan.indices), parents=plan.parents)
         self._picture.note_plan(plan)
-        changed = offers.carry_out(plan.lists, cause=self._cause)
-        self._cause = None
-        if changed:
+        if offers.carry_out(plan.lists, cause=self._cause):
             memory.remember_names(plan.lists)
-        self._telling.tell_plan(before, plan, scan.inventory)
+        self._cause = None
+        self._telling.tell_plan(before, plan)
         if plan.ask_since is not None and self._asked_at < plan.ask_since:
             self._asked_at = self._clock()
             self._with.holders.ask()
-        offers.set_held_elsewhere(count_held_elsewhere(plan.lists, self._held))
+        offers.set_held_elsewhere(count_held_elsewhere(plan.lists, self._held, parents=plan.parents))
         return True
 
     def _build_status(self) -> Status:

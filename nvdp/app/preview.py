@@ -29,6 +29,7 @@ from nvdp.model.reasons import Cause
 from nvdp.model.status import Status
 from nvdp.planning.changes import Changes, Running, build_running, build_running_of_ids, find_changes
 from nvdp.planning.comparison import Comparison, compare
+from nvdp.planning.devices import list_instances
 from nvdp.planning.preview import Node, Preview, build_preview, find_refusal
 from nvdp.services.events import GpusScanned
 
@@ -103,6 +104,7 @@ def foresee_live(config: Config, options: ProcessOptions, *, compares: bool) -> 
         pins=state.pins,
         names=frozenset(state.resources),
         indices=state.indices,
+        parents=state.parents,
         held=view.held,
         in_force=state.config.hash if state.config is not None else "",
     )
@@ -149,10 +151,10 @@ def _learn(node: Node, status: Status) -> Node:
     vanished = (
         Gpu(uuid=one.uuid, index=one.index, pci=one.pci or None, product=one.product or None)
         for one in ailing.values()
-        if one.cause is Cause.VANISHED and one.uuid not in known
+        if one.cause is Cause.VANISHED and one.uuid not in known and not one.parent_uuid
     )
     inventory = msgspec.structs.replace(node.inventory, gpus=(*node.inventory.gpus, *vanished))
-    here = {gpu.uuid for gpu in inventory.gpus}
+    here = {gpu.uuid for gpu in inventory.gpus} | {one.uuid for gpu in inventory.gpus for one in list_instances(gpu)}
     told = {
         one.uuid: Ailment(cause=one.cause, text=one.text, since=one.changed_at)
         for one in ailing.values()

@@ -40,16 +40,19 @@ def _build_row(row: Row) -> dict[str, Any]:
         "withheld": {"reason": withheld.reason, "path": withheld.path, "text": withheld.text} if withheld else None,
         "devices": [
             {
-                "uuid": gpu.uuid,
-                "index": gpu.index,
-                "pci": gpu.pci,
-                "product": gpu.product,
-                "healthy": row.healthy[gpu.uuid],
+                "uuid": device.uuid,
+                "index": device.gpu.index,
+                "pci": device.pci,
+                "product": device.product,
+                "parent": device.parent_uuid or None,
+                "instance": device.instance.index if device.instance is not None else None,
+                "profile": device.instance.profile if device.instance is not None else None,
+                "healthy": row.healthy[device.uuid],
                 "mpsThreadPercent": limits.thread_percent if limits is not None else None,
                 "mpsMemoryMib": limits.memory_mib if limits is not None else None,
             }
-            for gpu in row.gpus
-            for limits in (row.limits.get(gpu.uuid),)
+            for device in row.devices
+            for limits in (row.limits.get(device.uuid),)
         ],
     }
 
@@ -59,6 +62,7 @@ def _build_left_out(one: LeftOut) -> dict[str, Any]:
         "uuid": one.uuid or None,
         "pci": one.pci or None,
         "product": one.product or None,
+        "profile": one.profile or None,
         "why": one.why.value,
         "path": one.path or None,
         "text": one.text or None,

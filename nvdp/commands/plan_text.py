@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from nvdp.app.preview import Outlook, Teller
+from nvdp.commands.mig_text import list_tree
 from nvdp.planning.assignment import Form
 from nvdp.planning.changes import Changes, DeviceChange, How
 from nvdp.planning.comparison import Comparison
@@ -37,6 +38,7 @@ def build_text(outlook: Outlook) -> str:
     sections = [
         _build_head(outlook),
         _build_rows(preview),
+        _build_section("MIG", list(list_tree(preview, shorten))),
         _build_section("LEFT OUT", _build_left_out(preview, shorten)),
         "" if outlook.changes is None else _build_changes(outlook.changes, outlook.told_by, shorten),
         "" if outlook.comparison is None else _build_comparison(outlook.comparison),
@@ -61,7 +63,7 @@ def _build_rows(preview: Preview) -> str:
     rows = [
         (
             row.resource,
-            str(len(row.gpus)),
+            str(len(row.devices)),
             str(row.assignment.replicas),
             str(row.advertised),
             str(row.healthy_count),
@@ -84,7 +86,7 @@ def _build_left_out(preview: Preview, shorten: Shorten) -> list[str]:
     rows = [
         (
             one.pci if one.by_slot and one.pci else shorten(one.uuid) or "?",
-            one.product or "?",
+            one.profile or one.product or "?",
             one.why.value,
             one.path,
             _describe_left_out(one),
@@ -199,7 +201,8 @@ def _align(rows: Sequence[Sequence[str]], *, right: set[int] | None = None) -> I
 
 def _build_shorten(preview: Preview) -> Shorten:
     """UUIDs by their first digits, as long as these tell the node's GPUs apart."""
-    short = [_shorten(gpu.uuid) for gpu in preview.gpus]
+    uuids = {device.uuid for device in preview.plan.devices} | {gpu.uuid for gpu in preview.gpus}
+    short = [_shorten(uuid) for uuid in uuids]
     return _shorten if len(set(short)) == len(short) else str
 
 

@@ -19,7 +19,8 @@ from nvdp.config.options import parse_options
 from nvdp.errors import HostError
 from nvdp.http.control import load_status
 from nvdp.model.status import Status
-from nvdp.planning.diagnosis import Finding, Gravity, describe_moment, diagnose
+from nvdp.planning.diagnosis import diagnose
+from nvdp.planning.findings import Finding, Gravity, describe_moment
 
 OK: Final = 0
 DEGRADED: Final = 3

@@ -14,7 +14,7 @@ import msgspec
 
 from nvdp.config.keys import camel_key
 from nvdp.model.status import Status
-from nvdp.planning.diagnosis import Finding, describe_moment
+from nvdp.planning.findings import Finding, describe_moment
 
 _MOMENTS: Final = frozenset({"applied_at", "pending_until", "changed_at", "since", "scanned_at"})
 

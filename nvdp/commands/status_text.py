@@ -8,7 +8,7 @@ from typing import Final
 
 from nvdp.model.listing import Strategy
 from nvdp.model.status import DeviceStatus, ResourceStatus, Status, Wait
-from nvdp.planning.diagnosis import Finding, Gravity, describe_moment
+from nvdp.planning.findings import Finding, Gravity, describe_moment
 
 WIDTH: Final = 100
 _GAP: Final = "  "
@@ -103,9 +103,9 @@ def _build_devices(status: Status) -> list[str]:
     head = ("INDEX", "GPU", "PRODUCT", "STATE", "OFFERED AS")
     rows = [
         (
-            str(one.index),
+            one.place,
             one.uuid[:_SHORT],
-            _cut(one.product) or "-",
+            (f"  {one.profile or '?'}" if one.parent_uuid else _cut(one.product)) or "-",
             _describe_state(one),
             _describe_offer(one),
         )
@@ -127,7 +127,7 @@ def _describe_state(device: DeviceStatus) -> str:
 
 def _describe_offer(device: DeviceStatus) -> str:
     if not device.resource:
-        return "-"
+        return f"MIG {device.mig}: {device.mig_pending} after a reset" if device.mig_pending else "-"
     return f"{device.resource} × {device.replicas}" if device.strategy is not Strategy.NONE else device.resource
 
 
@@ -226,6 +226,6 @@ def _align(rows: Sequence[Sequence[str]], *, right: set[int]) -> Iterator[str]:
 
 
 def _build_name(status: Status) -> Callable[[str], str]:
-    """A GPU's name by its UUID: the index that nvidia-smi has too."""
-    indices = {device.uuid: f"GPU {device.index}" for device in status.devices}
+    """A device's name by its UUID: the index that nvidia-smi has too."""
+    indices = {one.uuid: f"{'MIG' if one.parent_uuid else 'GPU'} {one.place}" for one in status.devices}
     return lambda uuid: indices.get(uuid, uuid[:_SHORT])

@@ -8,7 +8,7 @@ of ``config`` reads is not in it, and the other way round.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -17,7 +17,6 @@ from nvdp.config.keys import find_key
 from nvdp.config.process import ProcessOptions
 from nvdp.config.schema import Config, DeviceDiscoveryStrategy
 from nvdp.config.sharing import SharedResource
-from nvdp.model.deviceref import DeviceRef, RefKind
 from nvdp.model.listing import DeviceListStrategy
 
 
@@ -58,25 +57,14 @@ class Later(msgspec.Struct, frozen=True):
     uses: Callable[[Any, Any], bool] | None = None
 
 
-def _names_mig(refs: Iterable[DeviceRef]) -> bool:
-    return any(ref.kind in {RefKind.MIG_UUID, RefKind.MIG_INDEX} for ref in refs)
-
-
 _BUILT_STRATEGIES: Final = frozenset({DeviceListStrategy.ENVVAR, DeviceListStrategy.VOLUME_MOUNTS})
 _HOLD, _WARN = Outcome.WITHHOLD, Outcome.WARN
 LATER: Final = (
     # Devices that the file keeps back, or offers in another form or on conditions: ignored, they would be offered.
-    Later("devices.exclude", _HOLD, "these MIG devices would be left to others",
-          lambda devices, _: _names_mig(devices.exclude)),
-    Later("devices.cordon", _HOLD, "these MIG devices would be listed Unhealthy and take no new pods",
-          lambda devices, _: _names_mig(devices.cordon)),
-    Later("flags.migStrategy", _HOLD, "MIG devices would be offered in place of GPUs in MIG mode"),
     Later("flags.deviceDiscoveryStrategy", _HOLD, "the GPU of a Tegra system would be offered",
           lambda flags, _: flags.device_discovery_strategy is DeviceDiscoveryStrategy.TEGRA),
     Later("flags.plugin.deviceListStrategy", _HOLD, "containers would get their devices by CDI",
           lambda plugin, _: not _BUILT_STRATEGIES.issuperset(plugin.device_list_strategy)),
-    Later("sharing.timeSlicing.resources[].devices", _HOLD, "these MIG devices would be shared",
-          lambda entry, _: _names_mig(entry.devices.refs)),
     Later("sharing.mps.resources[]", _HOLD, "these devices would be shared through MPS"),
     Later("imex.required", _HOLD, "no GPU would be offered without an IMEX channel",
           lambda imex, _: imex.required and bool(imex.channel_ids)),
@@ -90,7 +78,6 @@ LATER: Final = (
     Later("flags.gfd.sleepInterval", _WARN, "labels would be looked at this often"),
     Later("flags.gfd.outputFile", _WARN, "labels would be written to this file"),
     Later("flags.gfd.machineTypeFile", _WARN, "the machine's type would be read there"),
-    Later("resources.mig", _WARN, "MIG devices would have names of their own"),
     Later("imex.channelIDs", _WARN, "containers would get an IMEX channel"),
 )  # fmt: skip
 LATER_OPTIONS: Final = (

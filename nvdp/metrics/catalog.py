@@ -57,6 +57,7 @@ PAUSED = _gauge("nvdp_paused", "", "1 while the driver is let go of by order")
 DRIVER_UP = _gauge("nvdp_driver_up", "", "1 while NVML is usable")
 DRIVER_INFO = _gauge("nvdp_driver_info", "driver_version cuda_version", "Versions of the driver")
 GPU_INFO = _gauge("nvdp_gpu_info", "uuid gpu pci_bus_id product mig", "A GPU that was seen")
+MIG_INSTANCES = _gauge("nvdp_mig_instances", "uuid profile", "MIG devices of a GPU")
 RESOURCE_DEVICES = _gauge("nvdp_resource_devices", "resource health", "IDs in the list last sent")
 RESOURCE_PLANNED = _gauge(
     "nvdp_resource_planned_devices", "resource", "Devices that configuration and inventory call for"

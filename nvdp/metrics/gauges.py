@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from itertools import product
 
@@ -49,6 +50,9 @@ def build_gauges(status: Status) -> Iterator[Sample]:
         yield from _resource(resource)
     for device in status.devices:
         yield from _device(device)
+    instances = Counter((one.parent_uuid, one.profile or "unknown") for one in status.devices if one.parent_uuid)
+    for labels, count in instances.items():
+        yield catalog.MIG_INSTANCES, labels, float(count)
 
 
 def build_zeroes(status: Status) -> Iterator[Series]:
@@ -68,7 +72,7 @@ def build_zeroes(status: Status) -> Iterator[Series]:
     watched = [device for device in status.devices if device.withheld != EXCLUDED]
     for device, health in product(watched, HEALTHS):
         yield catalog.DEVICE_CHANGES, (device.uuid, health)
-    for device in watched:
+    for device in (one for one in watched if not one.parent_uuid):
         yield catalog.NVML_TIMEOUTS, (device.uuid,)
         yield from ((catalog.ECC_ERRORS, (device.uuid, kind)) for kind in MEMORY_ERRORS)
 
@@ -86,7 +90,8 @@ def _resource(resource: ResourceStatus) -> Iterator[Sample]:
 
 def _device(device: DeviceStatus) -> Iterator[Sample]:
     index = str(device.index)
-    yield catalog.GPU_INFO, (device.uuid, index, device.pci, device.product, device.mig), 1.0
+    if not device.parent_uuid:
+        yield catalog.GPU_INFO, (device.uuid, index, device.pci, device.product, device.mig), 1.0
     if device.withheld:
         yield catalog.DEVICE_WITHHELD, (device.uuid, _word(device.withheld)), 1.0
     if device.withheld == EXCLUDED:

@@ -54,7 +54,10 @@ class DeviceNode(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ListedDevice(msgspec.Struct, frozen=True, kw_only=True):
-    """One ID of a list: a whole GPU, or one replica of it. ``cause`` and ``text`` say why it is Unhealthy."""
+    """One ID of a list: a whole GPU or MIG device, or one replica of it, whose UUID ``gpu_uuid`` is.
+
+    ``cause`` and ``text`` say why it is Unhealthy.
+    """
 
     id: str
     gpu_uuid: str
@@ -68,10 +71,14 @@ class ListedDevice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GpuFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What Allocate must know of one GPU of the list: NVML index as text, and its device nodes."""
+    """What must be known of one GPU or MIG device of the list: NVML's index as text (``3``, ``3:1``), and device nodes.
+
+    ``parent_uuid`` is the GPU of a MIG device, empty for a GPU.
+    """
 
     uuid: str
     index: str
+    parent_uuid: str = ""
     nodes: tuple[DeviceNode, ...] = ()
 
 

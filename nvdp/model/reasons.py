@@ -33,6 +33,8 @@ class Reason(enum.Enum):
     DEVICE_CORDONED = ("DeviceCordoned", Level.INFO)
     DEVICE_UNCORDONED = ("DeviceUncordoned", Level.INFO)
     DEVICE_NOT_IDLE = ("DeviceNotIdle", Level.WARNING)
+    MIG_LAYOUT_CHANGED = ("MIGLayoutChanged", Level.INFO)
+    MIG_INVALID = ("MIGInvalid", Level.WARNING)
     CONFIG_APPLIED = ("ConfigApplied", Level.INFO)
     CONFIG_REFUSED = ("ConfigRefused", Level.ERROR)
     CONFIG_REFERENCE_UNMATCHED = ("ConfigReferenceUnmatched", Level.WARNING)

@@ -79,8 +79,10 @@ class ResourceStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeviceStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """One GPU that was seen. ``withheld`` is one word for why it is not on offer (empty: it is).
+    """One GPU that was seen, or one of its MIG devices. ``withheld`` is one word for why it is not on offer.
 
+    A MIG device comes after its GPU, ``parent_uuid``; ``index`` is the GPU's, ``instance`` its own. A GPU that is
+    offered in MIG devices is not on offer itself. ``mig_pending`` is the mode that a reset of the GPU would bring.
     ``resource``, ``replicas`` and ``strategy`` are what it is offered as; without a resource it is offered as nothing.
     ``xid`` and ``action`` (the driver's word for what it asks for) belong to the cause.
     """
@@ -101,10 +103,19 @@ class DeviceStatus(msgspec.Struct, frozen=True, kw_only=True):
     resource: str = ""
     replicas: int = 1
     strategy: Strategy = Strategy.NONE
+    mig_pending: str = ""
+    parent_uuid: str = ""
+    instance: int | None = None
+    profile: str = ""
+
+    @property
+    def place(self) -> str:
+        """NVML's index: ``3``, or ``3:1`` for a MIG device."""
+        return str(self.index) if self.instance is None else f"{self.index}:{self.instance}"
 
 
 class Withheld(msgspec.Struct, frozen=True, kw_only=True):
-    """Why the file does not let a GPU be on offer: the place in it, and a sentence. ``reason`` is one word."""
+    """Why the file does not let a device be on offer: the place in it, and a sentence. ``reason`` is one word."""
 
     gpu_uuid: str
     reason: str

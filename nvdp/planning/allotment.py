@@ -1,4 +1,4 @@
-"""What the file makes of each GPU of this node: its form, or why it is not on offer.
+"""What the file makes of each device of this node, GPU or MIG device: its form, or why it is not on offer.
 
 The one place where excluding, naming, sharing and what this version cannot do come together. Pure; the plan adds
 health, holders and what was given out before.
@@ -6,7 +6,7 @@ health, holders and what was given out before.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
@@ -16,10 +16,12 @@ from nvdp.model.health import Ailment
 from nvdp.model.inventory import Gpu, Inventory
 from nvdp.model.status import EXCLUDED
 from nvdp.planning import pins as pinning
-from nvdp.planning.assignment import Assignment, Form, Withheld, order_gpus
+from nvdp.planning.assignment import Assignment, Form, Withheld
+from nvdp.planning.devices import Device, list_instances, split_gpus
 from nvdp.planning.entries import Entry, list_entries
+from nvdp.planning.layout import judge_layout
 from nvdp.planning.mps import find_unsupported
-from nvdp.planning.naming import Named, name_gpu
+from nvdp.planning.naming import Named, name_device
 from nvdp.planning.pins import find_present, pin_indices, refer
 from nvdp.planning.sharing import Names, Problem, claim, find_short, pin_counts
 from nvdp.planning.withholding import withhold_unbuilt
@@ -28,12 +30,13 @@ _COUNTED = "counted for"
 
 
 class Allotment(msgspec.Struct, frozen=True, kw_only=True):
-    """Each GPU is in ``assignments`` or in ``withheld``, by UUID in list order.
+    """Each of the ``devices``, in list order, is in ``assignments`` or in ``withheld``, by UUID.
 
-    ``cordoned`` is the place in the file, of GPUs that are assigned but take no new pods. ``unmatched`` are sentences
-    about what the file names and this node does not have.
+    ``cordoned`` is the place in the file, of devices that are assigned but take no new pods. ``unmatched`` are
+    sentences about what the file names and this node does not have.
     """
 
+    devices: tuple[Device, ...]
     assignments: Mapping[str, Assignment]
     withheld: Mapping[str, Withheld]
     cordoned: Mapping[str, str]
@@ -42,47 +45,55 @@ class Allotment(msgspec.Struct, frozen=True, kw_only=True):
 
 def allot(config: Config, inventory: Inventory, pins: Mapping[str, str]) -> Allotment:
     """The allotment under ``pins`` (``resolve_pins``). The order of the inventory does not matter."""
-    gpus = order_gpus(inventory.gpus)
+    devices = split_gpus(config, inventory.gpus)
     entries = list_entries(config)
-    excluded = find_excluded(config, gpus, pins)
-    named = {gpu.uuid: name_gpu(config, gpu) for gpu in gpus if gpu.uuid not in excluded}
-    claims = claim(entries, gpus, _find_names(named), pins)
-    problems = {**find_unsupported(entries, gpus, claims, pins, driver=inventory.driver), **claims.problems}
-    unbuilt = withhold_unbuilt(config, gpus, claims, pins)
+    excluded = _find_excluded(config, devices, pins)
+    misfits = judge_layout(config, devices, excluded=excluded)
+    named = _name_all(config, devices, excluded.keys() | misfits.keys())
+    claims = claim(entries, devices, _find_names(named), pins)
+    problems = {**find_unsupported(entries, devices, claims, pins, driver=inventory.driver), **claims.problems}
+    unbuilt = withhold_unbuilt(config, devices, claims)
 
-    cordoned = _find_listed(gpus, "devices.cordon", config.devices.cordon, pins)
+    cordoned = _find_listed(devices, "devices.cordon", config.devices.cordon, pins)
     assignments: dict[str, Assignment] = {}
     withheld: dict[str, Withheld] = {}
-    for gpu in gpus:
-        name = named.get(gpu.uuid)
-        entry = claims.takers.get(gpu.uuid)
+    for device in devices:
+        name = named.get(device.uuid)
+        entry = claims.takers.get(device.uuid)
         intended = None if name is None else _assign(name, entry)
         reason = (
-            _withhold_excluded(excluded.get(gpu.uuid))
+            _withhold_excluded(excluded.get(device.uuid))
+            or misfits.get(device.uuid)
             or (_withhold_nameless() if name is None else None)
             or _withhold_problem(problems.get(entry.path) if entry is not None else None)
-            or unbuilt.get(gpu.uuid)
+            or unbuilt.get(device.uuid)
         )
         if reason is not None:
-            withheld[gpu.uuid] = msgspec.structs.replace(reason, intended=intended)
+            withheld[device.uuid] = msgspec.structs.replace(reason, intended=intended)
         else:
             assert intended is not None
-            assignments[gpu.uuid] = intended
+            assignments[device.uuid] = intended
     return Allotment(
+        devices=devices,
         assignments=assignments,
         withheld=withheld,
         cordoned={uuid: path for uuid, path in cordoned.items() if uuid in assignments},
         unmatched=(
-            *pinning.find_unmatched(config, gpus, pins),
+            *pinning.find_unmatched(config, devices, pins),
             *claims.strays,
-            *(short for entry in entries if (short := find_short(entry, gpus, claims, pins))),
+            *(short for entry in entries if (short := find_short(entry, devices, claims, pins))),
         ),
     )
 
 
-def find_excluded(config: Config, gpus: Sequence[Gpu], pins: Mapping[str, str]) -> dict[str, str]:
-    """The GPUs that are none of ours, each with the place in the file that says so."""
-    return _find_listed(gpus, "devices.exclude", config.devices.exclude, pins)
+def find_untold(config: Config, gpus: Sequence[Gpu], pins: Mapping[str, str]) -> frozenset[str]:
+    """GPUs and MIG devices of whose health nothing need be told: what is excluded, and what is no device of its own."""
+    devices = split_gpus(config, gpus)
+    excluded = _find_excluded(config, devices, pins)
+    ours = [device for device in devices if device.uuid not in excluded]
+    told = {device.uuid for device in ours} | {device.gpu.uuid for device in ours}
+    known = {gpu.uuid for gpu in gpus} | {instance.uuid for gpu in gpus for instance in list_instances(gpu)}
+    return frozenset(known - told)
 
 
 def resolve_pins(
@@ -90,23 +101,34 @@ def resolve_pins(
 ) -> dict[str, str]:
     """The UUIDs behind every reference by index and every count. What was pinned before stays pinned (invariant 10).
 
-    With them comes the hash of the file for which counts were turned into GPUs.
+    With them comes the hash of the file for which counts were turned into devices.
     """
-    ordered = order_gpus(gpus)
-    pins = pin_indices(config, ordered, ailments, before)
-    excluded = find_excluded(config, ordered, pins)
-    named = {gpu.uuid: name_gpu(config, gpu) for gpu in ordered if gpu.uuid not in excluded}
+    devices = split_gpus(config, gpus)
+    pins = pin_indices(config, gpus, ailments, before)
+    excluded = _find_excluded(config, devices, pins)
+    misfits = judge_layout(config, devices, excluded=excluded)
+    named = _name_all(config, devices, excluded.keys() | misfits.keys())
+    present = {gpu.uuid for gpu in find_present(gpus, ailments)}
     counts = pin_counts(
         list_entries(config),
-        ordered,
+        devices,
         _find_names(named),
         pins,
         before,
-        absent={gpu.uuid for gpu in ordered}.difference(gpu.uuid for gpu in find_present(ordered, ailments)),
+        absent={device.uuid for device in devices if device.gpu.uuid not in present},
         excluded=_list_excluded(config, pins),
         edited=before.get(_COUNTED) != config.hash,
     )
     return pins | counts | ({_COUNTED: config.hash} if counts else {})
+
+
+def _find_excluded(config: Config, devices: Sequence[Device], pins: Mapping[str, str]) -> dict[str, str]:
+    """The devices that are none of ours, each with the place in the file that says so."""
+    return _find_listed(devices, "devices.exclude", config.devices.exclude, pins)
+
+
+def _name_all(config: Config, devices: Sequence[Device], unfit: Collection[str]) -> dict[str, Named | None]:
+    return {device.uuid: name_device(config, device) for device in devices if device.uuid not in unfit}
 
 
 def _find_names(named: Mapping[str, Named | None]) -> Names:
@@ -124,20 +146,20 @@ def _assign(named: Named, entry: Entry | None) -> Assignment:
     )
 
 
-def _find_listed(gpus: Sequence[Gpu], path: str, refs: Sequence[DeviceRef], pins: Mapping[str, str]) -> dict[str, str]:
+def _find_listed(
+    devices: Sequence[Device], path: str, refs: Sequence[DeviceRef], pins: Mapping[str, str]
+) -> dict[str, str]:
     found: dict[str, str] = {}
     for reference in refer(path, refs, of=path):
-        if not reference.is_mig:
-            found |= {
-                gpu.uuid: reference.path for gpu in gpus if gpu.uuid not in found and reference.matches(gpu, pins)
-            }
+        mine = (device.uuid for device in devices if reference.concerns(device, pins))
+        found = dict.fromkeys(mine, reference.path) | found
     return found
 
 
 def _list_excluded(config: Config, pins: Mapping[str, str]) -> set[str]:
-    """The excluded GPUs, on the node or not, as far as the file tells their UUIDs."""
+    """The excluded devices, on the node or not, as far as the file tells their UUIDs."""
     references = refer("devices.exclude", config.devices.exclude, of="devices.exclude")
-    return {uuid for one in references if not one.is_mig and (uuid := one.find_uuid(pins)) is not None}
+    return {uuid for one in references if (uuid := one.find_uuid(pins)) is not None}
 
 
 def _withhold_excluded(path: str | None) -> Withheld | None:

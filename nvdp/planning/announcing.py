@@ -3,37 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import TypeAlias
+from collections.abc import Mapping
 
 import msgspec
 
-from nvdp.model.health import Ailment
-from nvdp.model.held import Holding
-from nvdp.model.inventory import Gpu, Inventory
 from nvdp.model.listing import ResourceList, Strategy
 from nvdp.model.reasons import Cause, Reason
 from nvdp.model.status import EXCLUDED
+from nvdp.planning.ailing import Ailments
 from nvdp.planning.assignment import Form, Withheld
+from nvdp.planning.devices import Device
+from nvdp.planning.health_news import count_offered
 from nvdp.planning.indices import Renumbered
 from nvdp.planning.plan import ModeChange, Plan
-
-_MAX_NAMED = 5  # devices or pods in one sentence
-
-
-class Announcement(msgspec.Struct, frozen=True):
-    """One log line: its reason, its sentence and its fields."""
-
-    reason: Reason
-    text: str
-    fields: Mapping[str, object] = {}
+from nvdp.planning.wording import Announcement, join_some, list_fields, name_device
 
 
-Ailments: TypeAlias = Mapping[str, Ailment]
-
-
-def announce_plan(before: Plan | None, after: Plan, inventory: Inventory) -> tuple[Announcement, ...]:
-    """Mode changes that begin to wait or are through, cordons, GPUs that take no new pods for their index, entries
+def announce_plan(before: Plan | None, after: Plan) -> tuple[Announcement, ...]:
+    """Mode changes that begin to wait or are through, cordons, GPUs that take no new pods for their index, what is
     withheld, and shared resources that are new.
     """
     found: list[Announcement] = []
@@ -49,23 +36,22 @@ def announce_plan(before: Plan | None, after: Plan, inventory: Inventory) -> tup
         for uuid, held in after.withheld.items()
         if held.reason != EXCLUDED and not _is_same(held, withheld_before.get(uuid))
     }
-    gpus = {gpu.uuid: gpu for gpu in inventory.gpus}
-    found += _announce_cordons(before.cordoned if before is not None else {}, after, gpus)
-    found += _announce_renumbered(before.renumbered if before is not None else {}, after, gpus)
+    devices = {device.uuid: device for device in after.devices}
+    found += _announce_cordons(before.cordoned if before is not None else {}, after, devices)
+    found += _announce_renumbered(before.renumbered if before is not None else {}, after, devices)
     for text in dict.fromkeys((held.path, held.text) for held in fresh.values()):
         uuids = [uuid for uuid, held in fresh.items() if (held.path, held.text) == text]
         path, why = text
-        found.append(
-            Announcement(
-                Reason.ENTRY_WITHHELD, f"{path}: {why}; not on offer: {_some(uuids)}", {"path": path, "devices": uuids}
-            )
-        )
+        is_misfit = any(fresh[uuid].reason == Reason.MIG_INVALID.word for uuid in uuids)
+        reason = Reason.MIG_INVALID if is_misfit else Reason.ENTRY_WITHHELD
+        fields = {"path": path, "devices": uuids}
+        found.append(Announcement(reason, f"{path}: {why}; not on offer: {join_some(uuids)}", fields))
     shared_before = {} if before is None else before.lists
     for resource, listed in after.lists.items():
         facts = listed.facts
         known = shared_before.get(resource)
         if facts.strategy is Strategy.TIME_SLICING and (known is None or known.facts.strategy is not facts.strategy):
-            found.append(_unisolated(resource, listed, inventory))
+            found.append(_unisolated(resource, listed, devices))
     return tuple(found)
 
 
@@ -87,46 +73,6 @@ def announce_emptied(before: Plan | None, after: Plan, ailments: Ailments) -> tu
     return tuple(found)
 
 
-def announce_health(
-    before: Ailments,
-    after: Ailments,
-    *,
-    gpus: Mapping[str, Gpu],
-    plan: Plan | None,
-    holders: Iterable[Holding],
-    recoveries: Mapping[str, str],
-    wall: float,
-) -> tuple[Announcement, ...]:
-    """Devices that turned Unhealthy, with the pods concerned, and devices that are Healthy again.
-
-    Not those of a pause, which is told as one thing.
-    """
-    found = []
-    pods: dict[str, set[str]] = {}
-    for holding in holders:
-        pods.setdefault(holding.device_id.partition("::")[0], set()).add(holding.holder)
-    for uuid, ailment in after.items():
-        if (uuid in before and before[uuid].cause is ailment.cause) or ailment.cause is Cause.DRIVER_PAUSED:
-            continue
-        users = sorted(pods.get(uuid, ()))
-        offered = _offered(plan, uuid)
-        text = f"{_name(uuid, gpus.get(uuid))}: {ailment.text}"
-        text += f"; {sum(offered.values())} devices of {', '.join(offered)} withdrawn" if offered else ""
-        text += f"; used by {_some(users)}" if users else ""
-        fields = {"device": uuid, "cause": ailment.cause.value, "pods": users, **_place(gpus.get(uuid))}
-        fields |= {"xid": ailment.xid} if ailment.xid is not None else {}
-        fields |= {"action": ailment.action} if ailment.action else {}
-        found.append(Announcement(Reason.DEVICE_UNHEALTHY, text, fields))
-    for uuid, ailment in before.items():
-        if uuid not in after and uuid in gpus and ailment.cause is not Cause.DRIVER_PAUSED:
-            why = f"{recoveries[uuid]}; " if recoveries.get(uuid) else ""
-            former = ailment.cause.value if ailment.xid is None else f"XID {ailment.xid}"
-            text = f"{_name(uuid, gpus[uuid])}: {why}was Unhealthy for {max(0.0, wall - ailment.since):.0f}s ({former})"
-            fields = {"device": uuid, "cause": ailment.cause.value, **_place(gpus[uuid])}
-            found.append(Announcement(Reason.DEVICE_RECOVERED, text, fields))
-    return tuple(found)
-
-
 def describe_changes(before: Mapping[str, int], after: Mapping[str, int]) -> str:
     """What changed in the planned devices of each resource: ``nvidia.com/gpu: 32 → 80``."""
     counts = [
@@ -141,30 +87,34 @@ def _is_same(withheld: Withheld, before: Withheld | None) -> bool:
     return before is not None and (before.path, before.text) == (withheld.path, withheld.text)
 
 
-def _announce_cordons(before: Mapping[str, str], after: Plan, gpus: Mapping[str, Gpu]) -> list[Announcement]:
+def _announce_cordons(before: Mapping[str, str], after: Plan, devices: Mapping[str, Device]) -> list[Announcement]:
     found = []
     for uuid in after.cordoned.keys() - before.keys():
-        text = f"{_name(uuid, gpus.get(uuid))}: {after.cordoned[uuid]}; takes no new pods, running ones are left alone"
-        found.append(Announcement(Reason.DEVICE_CORDONED, text, {"device": uuid, **_place(gpus.get(uuid))}))
-    for uuid in (before.keys() - after.cordoned.keys()) & gpus.keys():
-        text = f"{_name(uuid, gpus[uuid])}: no longer cordoned"
-        found.append(Announcement(Reason.DEVICE_UNCORDONED, text, {"device": uuid, **_place(gpus[uuid])}))
+        name = name_device(uuid, devices.get(uuid))
+        text = f"{name}: {after.cordoned[uuid]}; takes no new pods, running ones are left alone"
+        found.append(Announcement(Reason.DEVICE_CORDONED, text, {"device": uuid, **list_fields(devices.get(uuid))}))
+    for uuid in (before.keys() - after.cordoned.keys()) & devices.keys():
+        text = f"{name_device(uuid, devices[uuid])}: no longer cordoned"
+        found.append(Announcement(Reason.DEVICE_UNCORDONED, text, {"device": uuid, **list_fields(devices[uuid])}))
     return sorted(found, key=lambda announcement: announcement.text)
 
 
-def _announce_renumbered(before: Mapping[str, Renumbered], after: Plan, gpus: Mapping[str, Gpu]) -> list[Announcement]:
+def _announce_renumbered(
+    before: Mapping[str, Renumbered], after: Plan, devices: Mapping[str, Device]
+) -> list[Announcement]:
     """At once, and once more with its name where the pod was just admitted and could not be seen yet."""
     found = []
     for uuid in sorted(after.renumbered.keys() & after.assignments.keys()):
         one, known = after.renumbered[uuid], before.get(uuid)
         if known is not None and (known.pods or not one.pods):
             continue
-        text = f"{_name(uuid, gpus.get(uuid))}: {one.text}; takes no new pods until these have ended"
-        fields = {"device": uuid, "cause": Cause.HELD.value, "pods": list(one.pods), **_place(gpus.get(uuid))}
+        text = f"{name_device(uuid, devices.get(uuid))}: {one.text}; takes no new pods until these have ended"
+        fields = {"device": uuid, "cause": Cause.HELD.value, "pods": list(one.pods), **list_fields(devices.get(uuid))}
         found.append(Announcement(Reason.DEVICE_UNHEALTHY, text, fields))
     for uuid in sorted(before.keys() - after.renumbered.keys()):
-        if _offered(after, uuid):  # else something else keeps it from being on offer
-            text = f"{_name(uuid, gpus.get(uuid))}: the pods that it waited for have ended, or NVML counts as before"
+        if count_offered(after, (uuid,)):  # else something else keeps it from being on offer
+            name = name_device(uuid, devices.get(uuid))
+            text = f"{name}: the pods that it waited for have ended, or NVML counts as before"
             found.append(Announcement(Reason.DEVICE_RECOVERED, text, {"device": uuid, "cause": Cause.HELD.value}))
     return found
 
@@ -187,8 +137,7 @@ def _together(changes: list[ModeChange]) -> list[Announcement]:
         groups.setdefault((change.before, change.after, change.holder), []).append(change.gpu_uuid)
     found = []
     for (before, after, holder), gpus in groups.items():
-        names = (before.resource, after.resource) if before.resource != after.resource else (before, after)
-        text = f"{_some(gpus)}: {names[0]} → {names[1]}"
+        text = f"{join_some(gpus)}: {_describe_change(before, after)}"
         if holder:
             fields = {"devices": gpus, "pod": holder}
             found.append(Announcement(Reason.MODE_CHANGE_WAITING, f"{text} waits for {holder}", fields))
@@ -197,29 +146,17 @@ def _together(changes: list[ModeChange]) -> list[Announcement]:
     return found
 
 
-def _unisolated(resource: str, listed: ResourceList, inventory: Inventory) -> Announcement:
-    uuids = {gpu.uuid for gpu in listed.facts.gpus}
-    sizes = {gpu.memory_bytes for gpu in inventory.gpus if gpu.uuid in uuids and gpu.memory_bytes}
-    size = f"the {min(sizes) / 2**30:.0f} GiB of one GPU" if len(sizes) == 1 else "the memory of one GPU"
+def _describe_change(before: Form, after: Form) -> str:
+    """The names of both forms, or the forms where the name stays; it may even be of another layout of the GPU."""
+    if before == after:
+        return f"{after.resource} in the new MIG layout"
+    return f"{before} → {after}" if before.resource == after.resource else f"{before.resource} → {after.resource}"
+
+
+def _unisolated(resource: str, listed: ResourceList, devices: Mapping[str, Device]) -> Announcement:
+    mine = [devices[gpu.uuid] for gpu in listed.facts.gpus if gpu.uuid in devices]
+    sizes = {device.memory_bytes for device in mine if device.memory_bytes}
+    what = "GPU" if any(device.instance is None for device in mine) else "MIG device"
+    size = f"the {min(sizes) / 2**30:.0f} GiB of one {what}" if len(sizes) == 1 else f"the memory of one {what}"
     text = f"{resource}: {listed.facts.replicas[-1]} containers share {size}; no memory limit is enforced"
     return Announcement(Reason.SHARING_UNISOLATED, text, {"resource": resource})
-
-
-def _offered(plan: Plan | None, uuid: str) -> dict[str, int]:
-    if plan is None:
-        return {}
-    counts = {name: len(listed.healthy_by_gpu.get(uuid, ())) for name, listed in plan.lists.items()}
-    return {name: count for name, count in counts.items() if count}
-
-
-def _name(uuid: str, gpu: Gpu | None) -> str:
-    return uuid if gpu is None else f"{uuid} (index {gpu.index}{f', {gpu.pci}' if gpu.pci else ''})"
-
-
-def _place(gpu: Gpu | None) -> dict[str, object]:
-    return {} if gpu is None else {"index": gpu.index, "pci": gpu.pci or ""}
-
-
-def _some(names: list[str]) -> str:
-    rest = len(names) - _MAX_NAMED
-    return ", ".join(names[:_MAX_NAMED]) + (f" and {rest} more" if rest > 0 else "")

@@ -114,7 +114,7 @@ def find_ours(ids: IdsByResource, preview: Preview) -> dict[str, frozenset[str]]
 def find_changes(preview: Preview, running: Running | None) -> Changes:
     """Without ``running`` only what pods hold tells of the past."""
     held = _hold_by_gpu(preview)
-    uuids = dict.fromkeys(gpu.uuid for gpu in preview.gpus)
+    uuids = dict.fromkeys(device.uuid for device in preview.plan.devices)
     if running is not None:
         uuids |= dict.fromkeys(sorted(running.forms))
     uuids |= dict.fromkeys(sorted(held))

@@ -139,7 +139,7 @@ def _concerns(fault: Fault, instance: InstanceRef) -> bool:
     """Whether a fault is of all the GPU, of the whole GPU instance, or of this very instance."""
     if fault.instance is None or fault.instance.gpu != instance.gpu:
         return fault.instance is None
-    return fault.instance.compute in {None, instance.compute}
+    return None in {fault.instance.compute, instance.compute} or fault.instance.compute == instance.compute
 
 
 def _describe_outlook(faults: Sequence[Fault], course: Course, rules: RecoveryRules) -> str:

@@ -5,19 +5,15 @@ Pure, and for the side that asks: the daemon does not judge itself.
 
 from __future__ import annotations
 
-import datetime as dt
-import enum
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-import msgspec
-
 from nvdp.model.reasons import Cause, Reason
 from nvdp.model.status import EXCLUDED, DeviceStatus, DriverState, Status, Trouble, Wait
 from nvdp.planning import remedies
+from nvdp.planning.findings import Finding, Gravity, describe_moment, join_some, list_indices, name_devices
 
-_MAX_NAMED: Final = 5  # GPUs or pods in one sentence
 _PLACE: Final = re.compile(r"(?P<file>.+?):(?P<line>\d+):\d+: ")
 _TOLD_ELSEWHERE: Final = frozenset(
     {Cause.DRIVER_LOST, Cause.DRIVER_PAUSED, Cause.CORDONED, Cause.HELD, Cause.WITHDRAWING}
@@ -29,40 +25,12 @@ _DRIVER: Final = {
 }
 
 
-class Gravity(enum.IntEnum):
-    """The gravest first. NOTE is as the file wants it, or takes care of itself."""
-
-    NOT_READY = 1
-    DEGRADED = 2
-    NOTE = 3
-
-
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """``reason`` is one word of the vocabulary, ``cause`` what is wrong with what, ``remedy`` what to do about it."""
-
-    reason: str
-    gravity: Gravity
-    cause: str
-    remedy: str
-
-
 def diagnose(status: Status) -> tuple[Finding, ...]:
     """Everything worth telling, the gravest first. A status that is not ready has at least one finding."""
     found = [finding for rule in _RULES for finding in rule(status)]
     if not status.ready and all(finding.gravity is not Gravity.NOT_READY for finding in found):
         found.append(_explain_start(status))
     return tuple(sorted(found, key=lambda finding: finding.gravity))
-
-
-def describe_moment(wall: float) -> str:
-    """UTC, RFC 3339, in seconds."""
-    return dt.datetime.fromtimestamp(wall, dt.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-
-
-def join_some(names: Sequence[str]) -> str:
-    """The first few names, and how many more there are."""
-    rest = len(names) - _MAX_NAMED
-    return ", ".join(names[:_MAX_NAMED]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def _find_driver(status: Status) -> Iterator[Finding]:
@@ -153,8 +121,8 @@ def _find_ailing(status: Status) -> Iterator[Finding]:
         yield Finding(
             reason=Reason.DEVICE_UNHEALTHY.word,
             gravity=Gravity.DEGRADED,
-            cause=f"{_name(devices)}: {cause.value}: {text}; no new pods there{used}",
-            remedy=remedies.find_device_remedy(cause, action=action, xid=xid).format(index=_list_indices(devices)),
+            cause=f"{name_devices(devices)}: {cause.value}: {text}; no new pods there{used}",
+            remedy=remedies.find_device_remedy(cause, action=action, xid=xid).format(index=list_indices(devices)),
         )
 
 
@@ -177,9 +145,9 @@ def _find_withheld(status: Status) -> Iterator[Finding]:
             groups.setdefault((one.reason, one.path, one.text), []).append(by_uuid[one.gpu_uuid])
     for (reason, path, text), devices in groups.items():
         yield Finding(
-            reason=Reason.ENTRY_WITHHELD.word,
+            reason=(Reason.MIG_INVALID if reason == Reason.MIG_INVALID.word else Reason.ENTRY_WITHHELD).word,
             gravity=Gravity.DEGRADED,
-            cause=f"{path}: {text}; not on offer: {_name(devices)}",
+            cause=f"{path}: {text}; not on offer: {name_devices(devices)}",
             remedy=remedies.WITHHELD.get(reason, remedies.WITHHELD_ELSE).format(path=path, file=status.config.source),
         )
 
@@ -199,7 +167,7 @@ def _find_waits(status: Status) -> Iterator[Finding]:
         yield Finding(
             reason=Reason.MODE_CHANGE_WAITING.word if after else Cause.WITHDRAWING.value,
             gravity=Gravity.NOTE,
-            cause=f"{_name(devices) or waits[0].gpu_uuid}: {what} {verb} for {join_some(pods)} since {since}",
+            cause=f"{name_devices(devices) or waits[0].gpu_uuid}: {what} {verb} for {join_some(pods)} since {since}",
             remedy=f"{remedies.DEVICE[Cause.HELD if after else Cause.WITHDRAWING]}{_hasten(pods)}",
         )
 
@@ -209,13 +177,27 @@ def _find_renumbered(status: Status) -> Iterator[Finding]:
     for wait in status.waits:
         if wait.text:
             devices = [by_uuid[wait.gpu_uuid]] if wait.gpu_uuid in by_uuid else []
-            since = describe_moment(wait.since)
+            name, since = name_devices(devices) or wait.gpu_uuid, describe_moment(wait.since)
             yield Finding(
                 reason=Reason.DEVICE_UNHEALTHY.word,
                 gravity=Gravity.DEGRADED,
-                cause=f"{_name(devices) or wait.gpu_uuid}: {Cause.HELD.value}: {wait.text}; no new pods since {since}",
+                cause=f"{name}: {Cause.HELD.value}: {wait.text}; no new pods since {since}",
                 remedy=f"{remedies.RENUMBERED}{_hasten(wait.holders) if wait.holders else ''}",
             )
+
+
+def _find_pending(status: Status) -> Iterator[Finding]:
+    groups: dict[str, list[DeviceStatus]] = {}
+    for device in status.devices:
+        if device.mig_pending and device.withheld != EXCLUDED:
+            groups.setdefault(device.mig_pending, []).append(device)
+    for mode, devices in groups.items():
+        yield Finding(
+            reason=Reason.MIG_LAYOUT_CHANGED.word,
+            gravity=Gravity.NOTE,
+            cause=f"{name_devices(devices)}: MIG mode is {mode} after a reset of the GPU, and not before",
+            remedy=remedies.PENDING.format(index=list_indices(devices)),
+        )
 
 
 def _find_unmatched(status: Status) -> Iterator[Finding]:
@@ -237,7 +219,7 @@ def _find_cordoned(status: Status) -> Iterator[Finding]:
         yield Finding(
             reason=Reason.DEVICE_CORDONED.word,
             gravity=Gravity.NOTE,
-            cause=f"{_name(devices)}: no new pods there, as {path} says",
+            cause=f"{name_devices(devices)}: no new pods there, as {path} says",
             remedy=remedies.DEVICE[Cause.CORDONED].format(path=path, file=status.config.source),
         )
 
@@ -253,6 +235,7 @@ _RULES: Final[tuple[Callable[[Status], Iterator[Finding]], ...]] = (
     _find_withheld,
     _find_renumbered,
     _find_waits,
+    _find_pending,
     _find_unmatched,
     _find_cordoned,
 )
@@ -279,19 +262,6 @@ def _find_users(status: Status) -> Mapping[str, Iterable[str]]:
     for holding in status.holders:
         users.setdefault(holding.device_id.partition("::")[0], {})[holding.holder] = None
     return users
-
-
-def _name(devices: Sequence[DeviceStatus]) -> str:
-    """One GPU in full; several by NVML's index, as nvidia-smi has it."""
-    if len(devices) != 1:
-        return f"GPUs {join_some([str(device.index) for device in devices])}" if devices else ""
-    (device,) = devices
-    return f"GPU {device.index} ({', '.join(filter(None, [device.uuid, device.pci]))})"
-
-
-def _list_indices(devices: Sequence[DeviceStatus]) -> str:
-    """As nvidia-smi takes them: ``1,3``."""
-    return ",".join(str(device.index) for device in devices)
 
 
 def _hasten(pods: Sequence[str]) -> str:

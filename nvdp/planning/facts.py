@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from nvdp.config.schema import Config
-from nvdp.model.inventory import Gpu
 from nvdp.model.listing import AllocationFacts, DeviceNode, GpuFacts, Strategy
 from nvdp.planning.assignment import Assignment
+from nvdp.planning.devices import Device
 
 _ONE_KEY = "sharing.timeSlicing.failRequestsGreaterThanOne"
 _DISTINCT_KEY = "sharing.timeSlicing.requireDistinctGPUs"
 
 
 def build_facts(
-    config: Config, gpus: Sequence[Gpu], assignments: Collection[Assignment], control_nodes: Sequence[str]
+    config: Config, devices: Sequence[Device], assignments: Collection[Assignment], control_nodes: Sequence[str]
 ) -> AllocationFacts:
-    """The facts for ``gpus``, all of one resource. ``assignments`` are those offered under it, none if it only leaves.
+    """The facts for ``devices``, of one resource. ``assignments`` are those offered under it, none if it only leaves.
 
     One name is shared in one way, though not every GPU need have as many replicas (configuration contract, "sharing").
     """
@@ -29,11 +29,12 @@ def build_facts(
     return AllocationFacts(
         gpus=tuple(
             GpuFacts(
-                uuid=gpu.uuid,
-                index=str(gpu.index),
-                nodes=_nodes(root, [f"/dev/nvidia{gpu.minor}"]) if pass_nodes and gpu.minor is not None else (),
+                uuid=device.uuid,
+                index=device.index,
+                parent_uuid=device.parent_uuid,
+                nodes=_nodes(root, _list_paths(device)) if pass_nodes else (),
             )
-            for gpu in gpus
+            for device in devices
         ),
         control_nodes=_nodes(root, control_nodes) if pass_nodes else (),
         device_list_strategies=plugin.device_list_strategy,
@@ -56,6 +57,12 @@ def build_facts(
         pre_start_timeout_s=config.allocation.pre_start_timeout.seconds,
         call_timeout_s=config.health.call_timeout.seconds,
     )
+
+
+def _list_paths(device: Device) -> list[str]:
+    """The nodes without which a container cannot use the device: its GPU's, and those that give access to a part."""
+    own = [f"/dev/nvidia{device.minor}"] if device.minor is not None else []
+    return own if device.instance is None else [*own, *device.instance.nodes]
 
 
 def _nodes(root: str, paths: Sequence[str]) -> tuple[DeviceNode, ...]:

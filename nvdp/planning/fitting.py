@@ -1,4 +1,4 @@
-"""Keeps every list within its limit, whatever comes: a GPU that arrives too much, and old IDs that have not left yet.
+"""Keeps every list within its limit, whatever comes: a device too many, and old IDs that have not left yet.
 
 An edit that passes the limit by itself is refused before it is applied (``judging``).
 """
@@ -7,39 +7,39 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from nvdp.model.inventory import Gpu
 from nvdp.model.listing import ListedDevice
 from nvdp.planning.assignment import Assignment, Withheld
+from nvdp.planning.devices import Device
 from nvdp.planning.sizing import LIMIT_BYTES, device_bytes, gpu_bytes
 
 _MOST_DEVICE_BYTES = device_bytes(id_length=64, numa_node=1024)
 
 
 def withhold_excess(
-    gpus: Sequence[Gpu],
+    devices: Sequence[Device],
     assignments: Mapping[str, Assignment],
     *,
     offered: Collection[str],
     held: Collection[str],
     numa_hints: bool,
 ) -> dict[str, Withheld]:
-    """The GPUs for whose replicas a list has no room, by UUID: last come, last served.
+    """The devices for whose replicas a list has no room, by UUID: last come, last served.
 
-    GPUs that are ``offered`` now come first, then those that pods have ``held`` before a restart, then list order.
+    Those that are ``offered`` now come first, then those that pods have ``held`` before a restart, then list order.
     """
     withheld: dict[str, Withheld] = {}
     used: dict[str, int] = {}
-    for gpu in sorted(gpus, key=lambda gpu: (gpu.uuid not in offered, gpu.uuid not in held)):
-        assignment = assignments.get(gpu.uuid)
+    for device in sorted(devices, key=lambda one: (one.uuid not in offered, one.uuid not in held)):
+        assignment = assignments.get(device.uuid)
         if assignment is None:
             continue
         resource = assignment.form.resource
-        node = gpu.numa_node if numa_hints else None
-        size = used.get(resource, 0) + gpu_bytes(uuid=gpu.uuid, numa_node=node, replicas=assignment.replicas)
+        node = device.numa_node if numa_hints else None
+        size = used.get(resource, 0) + gpu_bytes(uuid=device.uuid, numa_node=node, replicas=assignment.replicas)
         if size <= LIMIT_BYTES:
             used[resource] = size
             continue
-        withheld[gpu.uuid] = Withheld(
+        withheld[device.uuid] = Withheld(
             reason="ListTooLarge",
             path=assignment.rule,
             text=f"its {assignment.replicas} replicas would make the list of {resource} larger than 2 MiB",

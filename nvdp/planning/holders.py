@@ -10,10 +10,13 @@ from nvdp.model.listing import ResourceList
 from nvdp.model.replica import parse_replica_id
 
 
-def count_held_elsewhere(lists: Mapping[str, ResourceList], held: Held) -> dict[str, dict[str, int]]:
-    """By resource and GPU: held IDs that are Unhealthy in the resource's list, left it, or are another resource's.
+def count_held_elsewhere(
+    lists: Mapping[str, ResourceList], held: Held, *, parents: Mapping[str, str]
+) -> dict[str, dict[str, int]]:
+    """By resource and device: held IDs that are Unhealthy in the resource's list, left it, or are another resource's.
 
-    Healthy listed IDs need not be counted: the kubelet's request shows which of them are not available.
+    Those of a MIG device count for its GPU as well (``parents``), which is preferred, or avoided, for what pods have of
+    it. Healthy listed IDs need not be counted: the kubelet's request shows which of them are not available.
     """
     used = [(holding.resource, holding.device_id) for holding in held.holdings]
     counts: dict[str, dict[str, int]] = {}
@@ -28,5 +31,7 @@ def count_held_elsewhere(lists: Mapping[str, ResourceList], held: Held) -> dict[
                 if device is not None and device.healthy:
                     continue
             mine[replica.device] += 1
+            if replica.device in parents:
+                mine[parents[replica.device]] += 1
         counts[resource] = dict(mine)
     return counts

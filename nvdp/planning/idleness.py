@@ -37,13 +37,15 @@ class Checked(msgspec.Struct, frozen=True):
 def choose_checked(listed: ResourceList, device_ids: Sequence[str]) -> Checked:
     """The GPUs of a container that are to be idle: those that it has for itself, whole.
 
-    An ID that is no UUID is a share, whose others may well be at work. A GPU whose ID is being withdrawn is perhaps
+    An ID that is no UUID is a share, whose others may well be at work; so is a MIG device, whose processes the driver
+    tells of the GPU as a whole. A GPU whose ID is being withdrawn is perhaps
     shared already (``modeChange: immediate``). Of an ID that is not listed nothing is known.
     """
+    parts = {gpu.uuid for gpu in listed.facts.gpus if gpu.parent_uuid}
     asked: list[str] = []
     unanswered: dict[str, str] = {}
     for device in (listed.by_id[text] for text in sorted(set(device_ids)) if text in listed.by_id):
-        if device.id != device.gpu_uuid or device.cause is Cause.WITHDRAWING:
+        if device.id != device.gpu_uuid or device.gpu_uuid in parts or device.cause is Cause.WITHDRAWING:
             continue
         if device.cause in _NOT_ANSWERING:
             unanswered[device.gpu_uuid] = device.text or device.cause.value

@@ -3,7 +3,8 @@
 With ``deviceIDStrategy: index`` a container is told "3". The kubelet keeps that answer and gives it to the container
 again at each of its restarts, after a reboot too (kubelet contract, "Allocate"). Once NVML counts another GPU as 3, the
 pod that restarts gets that one. So two GPUs take no new pods until such a pod is gone: the one that the kubelet counts
-as its own, and the one that it would get. Its own work is left alone, and so is every other GPU.
+as its own, and the one that it would get. Its own work is left alone, and so is every other GPU. The same goes for MIG
+devices and their indices, as "3:1".
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ import msgspec
 
 from nvdp.model.health import Ailment
 from nvdp.model.held import Held, Holding
-from nvdp.model.inventory import Gpu
 from nvdp.model.listing import AllocateTrace, DeviceIDStrategy
 from nvdp.model.reasons import Cause
+from nvdp.planning.devices import Device
 from nvdp.planning.ledger import Given, order_of_id, uuid_of_id
 from nvdp.planning.withdrawal import QUIET_S, Verdict, Waiting
 
@@ -80,13 +81,14 @@ def judge_indices(
     before: Indices,
     *,
     strategy: DeviceIDStrategy,
-    gpus: Iterable[Gpu],
+    devices: Iterable[Device],
     ailments: Mapping[str, Ailment],
     given: Mapping[str, Given],
     waiting: Waiting,
 ) -> Numbering:
     """Both rules at once, for one plan: ``follow_indices``, and ``find_renumbered`` by the indices of now."""
-    newest = {gpu.uuid: gpu.index for gpu in gpus}
+    listed = tuple(devices)
+    newest = {device.gpu.uuid: str(device.gpu.index) for device in listed} | {one.uuid: one.index for one in listed}
     indices = follow_indices(
         before, strategy=strategy, given=given, holders=waiting.holders, held=waiting.held, places=newest
     )
@@ -94,7 +96,12 @@ def judge_indices(
         return Numbering(indices={}, renumbered={}, waits=())
     gone = {uuid for uuid, ailment in ailments.items() if ailment.cause is Cause.VANISHED}
     places = {uuid: index for uuid, index in newest.items() if uuid not in gone}  # theirs may be another's now
-    renumbered = find_renumbered(indices, holders=waiting.holders, places=places)
+    found = find_renumbered(indices, holders=waiting.holders, places=places)
+    renumbered = {
+        one.uuid: found.get(one.uuid) or found[one.gpu.uuid]
+        for one in listed
+        if {one.uuid, one.gpu.uuid} & found.keys()
+    }
     waits = []
     for resource, device_id in _find_misled(indices, places) if renumbered else ():
         record = given.get(resource)
@@ -111,7 +118,7 @@ def follow_indices(
     given: Mapping[str, Given],
     holders: Mapping[str, Mapping[str, Holding]],
     held: Held,
-    places: Mapping[str, int],
+    places: Mapping[str, str],
 ) -> Indices:
     """The indices by which pods know what they hold now. ``places`` are the newest known, by UUID.
 
@@ -141,12 +148,12 @@ def follow_indices(
 
 
 def find_renumbered(
-    indices: Indices, *, holders: Mapping[str, Mapping[str, Holding]], places: Mapping[str, int]
+    indices: Indices, *, holders: Mapping[str, Mapping[str, Holding]], places: Mapping[str, str]
 ) -> dict[str, Renumbered]:
     """The GPUs that take no new pods, by UUID. ``places`` are the indices of those that NVML counts now, by UUID."""
     by_place: dict[str, list[str]] = {}
     for uuid, place in places.items():
-        by_place.setdefault(str(place), []).append(uuid)
+        by_place.setdefault(place, []).append(uuid)
     moved: dict[str, list[_Claim]] = {}
     taken: dict[str, list[_Claim]] = {}
     for resource, device_id in _find_misled(indices, places):
@@ -166,13 +173,13 @@ def find_renumbered(
     }
 
 
-def _find_misled(indices: Indices, places: Mapping[str, int]) -> list[tuple[str, str]]:
+def _find_misled(indices: Indices, places: Mapping[str, str]) -> list[tuple[str, str]]:
     """Resource and ID of what is known by an index that its GPU has no more, if it is there at all."""
     return [
         (resource, device_id)
         for resource, ids in indices.items()
         for device_id, one in ids.items()
-        if one.index != BY_UUID and one.index != str(places.get(uuid_of_id(device_id)))
+        if one.index != BY_UUID and one.index != places.get(uuid_of_id(device_id))
     ]
 
 
@@ -186,14 +193,14 @@ def _find_release(one: HandedOut, trace: AllocateTrace | None, holder: str, *, n
     return Verdict(allowed=False, at=quiet_at) if now < quiet_at else Verdict(allowed=False, ask_since=quiet_at)
 
 
-def _guess(record: Given | None, place: int | None, *, seen_at: float) -> HandedOut | None:
+def _guess(record: Given | None, place: str | None, *, seen_at: float) -> HandedOut | None:
     """Of a holder whose Allocate nobody remembers. A list of version 0 is a predecessor's, whose facts are lost."""
     if record is not None and record.version and record.listed.facts.device_id_strategy is DeviceIDStrategy.UUID:
         return HandedOut(BY_UUID, seen_at)
-    return HandedOut(str(place), seen_at) if place is not None else None
+    return HandedOut(place, seen_at) if place is not None else None
 
 
-def _tell_moved(place: int, claims: Iterable[_Claim]) -> Iterable[str]:
+def _tell_moved(place: str, claims: Iterable[_Claim]) -> Iterable[str]:
     for index, pods in _group(claims).items():
         yield f"held by {pods} as index {index}, and it is {place} now"
 

@@ -22,13 +22,13 @@ def find_unfit(config: Config, inventory: Inventory, pins: Mapping[str, str]) ->
 
     A list that passes 2 MiB would end the resource on the kubelet's side, so the edit is refused as a whole.
     """
-    assignments = allot(config, inventory, pins).assignments
+    allotment = allot(config, inventory, pins)
     by_resource: dict[str, list[_Member]] = {}
-    for gpu in inventory.gpus:
-        assignment = assignments.get(gpu.uuid)
+    for device in allotment.devices:
+        assignment = allotment.assignments.get(device.uuid)
         if assignment is not None:
-            node = gpu.numa_node if config.allocation.numa_hints else None
-            by_resource.setdefault(assignment.form.resource, []).append(_Member(gpu.uuid, node, assignment))
+            node = device.numa_node if config.allocation.numa_hints else None
+            by_resource.setdefault(assignment.form.resource, []).append(_Member(device.uuid, node, assignment))
     for members in by_resource.values():
         size = sum(member.size for member in members)
         if size > LIMIT_BYTES:
@@ -37,7 +37,7 @@ def find_unfit(config: Config, inventory: Inventory, pins: Mapping[str, str]) ->
 
 
 class _Member(msgspec.Struct, frozen=True):
-    """One GPU of a resource that is judged."""
+    """One device of a resource that is judged."""
 
     uuid: str
     numa_node: int | None

@@ -12,8 +12,9 @@ from typing import Final
 import msgspec
 
 from nvdp.config.sharing import MpsResource
-from nvdp.model.inventory import Driver, Gpu, MigMode
+from nvdp.model.inventory import Driver
 from nvdp.model.quantity import Quantity
+from nvdp.planning.devices import Device
 from nvdp.planning.entries import Entry
 from nvdp.planning.pins import Reference, list_devices, list_limited
 from nvdp.planning.sharing import Claims, Problem
@@ -41,13 +42,13 @@ class _Case(msgspec.Struct, frozen=True):
 
     entry: Entry
     setting: MpsResource
-    gpu: Gpu
+    gpu: Device
     pins: Mapping[str, str]
     driver: Driver
 
 
 def find_unsupported(
-    entries: Sequence[Entry], gpus: Sequence[Gpu], claims: Claims, pins: Mapping[str, str], *, driver: Driver
+    entries: Sequence[Entry], devices: Sequence[Device], claims: Claims, pins: Mapping[str, str], *, driver: Driver
 ) -> dict[str, Problem]:
     """The MPS entries that this node cannot honour, by path, each with its first problem."""
     problems = {}
@@ -55,15 +56,15 @@ def find_unsupported(
         setting = entry.setting
         if not isinstance(setting, MpsResource):
             continue
-        taken = [gpu for gpu in gpus if gpu.uuid in claims.takers and claims.takers[gpu.uuid] is entry]
+        taken = [gpu for gpu in devices if gpu.uuid in claims.takers and claims.takers[gpu.uuid] is entry]
         cases = [_Case(entry, setting, gpu, pins, driver) for gpu in taken]
-        problem = next(itertools.chain(_find_mig_devices(entry, gpus, pins), _find_problems(cases)), None)
+        problem = next(itertools.chain(_find_mig_devices(entry, devices, pins), _find_problems(cases)), None)
         if problem is not None:
             problems[entry.path] = problem
     return problems
 
 
-def find_client_limits(entry: Entry, gpu: Gpu, pins: Mapping[str, str]) -> ClientLimits | None:
+def find_client_limits(entry: Entry, gpu: Device, pins: Mapping[str, str]) -> ClientLimits | None:
     """What a client of the entry may use of a GPU that the entry takes; None where MPS limits nothing: to one replica.
 
     Memory is a limit of the GPU's own, else the entry's, else an equal share, multiplied where overcommitment says so
@@ -81,7 +82,7 @@ def find_client_limits(entry: Entry, gpu: Gpu, pins: Mapping[str, str]) -> Clien
     return ClientLimits(thread_percent=threads, memory_mib=memory_mib)
 
 
-def _list_own_limits(entry: Entry, gpu: Gpu, pins: Mapping[str, str]) -> list[tuple[Reference, Quantity]]:
+def _list_own_limits(entry: Entry, gpu: Device, pins: Mapping[str, str]) -> list[tuple[Reference, Quantity]]:
     """The limits that an MPS entry has for this GPU alone."""
     assert isinstance(entry.setting, MpsResource)
     limits = entry.setting.default_per_device_pinned_memory_limit
@@ -89,9 +90,9 @@ def _list_own_limits(entry: Entry, gpu: Gpu, pins: Mapping[str, str]) -> list[tu
     return [(reference, limits[reference.ref]) for reference in limited]
 
 
-def _find_mig_devices(entry: Entry, gpus: Sequence[Gpu], pins: Mapping[str, str]) -> Iterator[Problem]:
+def _find_mig_devices(entry: Entry, devices: Sequence[Device], pins: Mapping[str, str]) -> Iterator[Problem]:
     for reference in (*list_devices(entry), *list_limited(entry)):
-        if reference.is_mig and any(reference.may_match(gpu, pins) for gpu in gpus):
+        if reference.is_mig and any(reference.concerns(device, pins) for device in devices):
             text = f"{reference.ref} is a MIG device; MPS on MIG is not supported"
             yield Problem(path=reference.path, text=text)
 
@@ -101,7 +102,7 @@ def _find_problems(cases: Sequence[_Case]) -> Iterator[Problem]:
 
 
 def _object_to_mig_mode(case: _Case) -> Problem | None:
-    if case.gpu.mig is not MigMode.ENABLED:
+    if not case.gpu.is_in_mig_mode:
         return None
     return Problem(path=case.entry.path, text=f"{case.gpu.uuid} is in MIG mode; MPS on MIG is not supported")
 

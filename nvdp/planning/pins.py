@@ -1,8 +1,8 @@
-"""References by index, tied to the GPUs that had these indices when the configuration was applied.
+"""References by index, tied to the devices that had these indices when the configuration was applied.
 
 NVML renumbers when a card is lost or added; a reference must not move to the neighbour then. Pins outlive restarts
 and reboots, and stay until the entry changes: a pin belongs to a list of the file and to an index, so that other
-entries may come and go before it.
+entries may come and go before it. What is said of GPUs here goes for MIG devices too, by their own UUIDs.
 
 An index that no GPU had is pinned once one comes that has it. To a GPU that has its place already, by having been there
 or by a count, it is not, whatever index that has by then: this would take a card away from where it is. So for such a
@@ -20,8 +20,9 @@ from nvdp.config.sharing import MpsResource
 from nvdp.config.suggest import show_key
 from nvdp.model.deviceref import DeviceRef, RefKind
 from nvdp.model.health import Ailment
-from nvdp.model.inventory import Gpu, MigMode
+from nvdp.model.inventory import Gpu, MigInstance
 from nvdp.model.reasons import Cause
+from nvdp.planning.devices import Device, build_place, list_instances
 from nvdp.planning.entries import Entry, list_entries
 
 _BY_INDEX = frozenset({RefKind.INDEX, RefKind.MIG_INDEX})
@@ -48,38 +49,46 @@ class Reference(msgspec.Struct, frozen=True):
         return self.ref.kind in _BY_INDEX
 
     @property
-    def index(self) -> str:
-        """NVML's index of the GPU, also of a MIG device's ``GPU:INSTANCE``."""
-        return self.ref.text.partition(":")[0]
-
-    @property
     def key(self) -> str:
         """What its pin is kept under."""
         return f"{self.of}={self.ref}"
 
     def build_bar(self, uuid: str) -> str:
-        """What is kept to tell that it cannot mean this GPU, which was there when no GPU had the index."""
-        return f"{self.of}={self.index}{_BAR}{uuid}"
+        """What is kept to tell that it cannot mean this device, which was there when none had the index."""
+        return f"{self.key}{_BAR}{uuid}"
 
     def find_uuid(self, pins: Mapping[str, str]) -> str | None:
-        """The GPU concerned, on this node or not, as far as text and pins tell it: a slot does not."""
-        return pins.get(self.key) if self.is_by_index else self.ref.gpu_uuid
+        """The GPU or MIG device named, on this node or not, as far as text and pins tell it: a slot does not."""
+        if self.is_by_index:
+            return pins.get(self.key)
+        return None if self.ref.kind is RefKind.PCI else self.ref.text
 
-    def matches(self, gpu: Gpu, pins: Mapping[str, str]) -> bool:
-        """Whether it concerns this GPU, itself or one of its MIG devices."""
-        if self.find_uuid(pins) == gpu.uuid:
+    def matches(self, device: Device, pins: Mapping[str, str]) -> bool:
+        """Whether it names this device, or the GPU of this MIG device."""
+        if self.is_mig:
+            return device.instance is not None and self._names(device.gpu, device.instance, pins)
+        if self.find_uuid(pins) == device.gpu.uuid:
             return True
-        return not self.is_by_index and self.ref.matches(gpu_uuid=gpu.uuid, pci=gpu.pci, index=gpu.index)
+        return self.ref.kind is RefKind.PCI and self.ref.text == device.pci
 
-    def may_match(self, gpu: Gpu, pins: Mapping[str, str]) -> bool:
-        """The same, where a MIG device's UUID, which does not tell its GPU, may be of any GPU in MIG mode."""
-        if self.is_mig and not self.is_by_index and self.ref.gpu_uuid is None:
-            return gpu.mig is MigMode.ENABLED
-        return self.matches(gpu, pins)
+    def concerns(self, device: Device, pins: Mapping[str, str]) -> bool:
+        """The same, or it names a MIG device of a GPU that is one device as a whole."""
+        if self.is_mig and device.instance is None:
+            return any(self._names(device.gpu, instance, pins) for instance in list_instances(device.gpu))
+        return self.matches(device, pins)
 
-    def introduce(self, gpu: Gpu) -> str:
-        """The beginning of a sentence about a GPU that it names, so that it is found in the file and on the node."""
-        return gpu.uuid if self.ref.text == gpu.uuid else f"{self.ref} is {gpu.uuid}, which"
+    def _names(self, gpu: Gpu, instance: MigInstance, pins: Mapping[str, str]) -> bool:
+        """An old UUID tells the driver's numbers, by which a newer driver knows the device as well."""
+        if self.find_uuid(pins) == instance.uuid:
+            return True
+        return (
+            self.ref.gpu_uuid == gpu.uuid
+            and self.ref.text == f"MIG-{gpu.uuid}/{instance.gpu_instance}/{instance.compute_instance}"
+        )
+
+    def introduce(self, device: Device) -> str:
+        """The beginning of a sentence about a device that it names, so that it is found in the file and on the node."""
+        return device.uuid if self.ref.text == device.uuid else f"{self.ref} is {device.uuid}, which"
 
 
 def refer(path: str, refs: Sequence[DeviceRef], *, of: str) -> Iterator[Reference]:
@@ -114,11 +123,17 @@ def find_present(gpus: Sequence[Gpu], ailments: Mapping[str, Ailment]) -> list[G
     return [gpu for gpu in gpus if gpu.uuid not in ailments or ailments[gpu.uuid].cause is not Cause.VANISHED]
 
 
+def list_places(gpus: Sequence[Gpu]) -> dict[str, str]:
+    """What each index means now: UUIDs of GPUs, and of MIG devices, whatever is offered of both."""
+    places = {str(gpu.index): gpu.uuid for gpu in gpus}
+    return places | {build_place(gpu, one): one.uuid for gpu in gpus for one in list_instances(gpu)}
+
+
 def pin_indices(
     config: Config, gpus: Sequence[Gpu], ailments: Mapping[str, Ailment], before: Mapping[str, str]
 ) -> dict[str, str]:
     """The UUID behind each reference by index. What was pinned before stays pinned."""
-    by_index = {str(gpu.index): gpu.uuid for gpu in find_present(gpus, ailments)}
+    places = list_places(find_present(gpus, ailments))
     counted = {uuid for entry in list_entries(config) for uuid in list_pinned(entry.identity, before)}
     bars: dict[str, dict[str, str]] = {}
     for key, uuid in before.items():
@@ -130,17 +145,18 @@ def pin_indices(
         if not reference.is_by_index:
             continue
         barred = bars.get(reference.build_bar(""), {})
-        pinned, found = before.get(reference.key), by_index.get(reference.index)
+        pinned, found = before.get(reference.key), places.get(reference.ref.text)
         if pinned is None and found not in barred.values():
             pinned = found
         if pinned is not None:
             pins[reference.key] = pinned
-        elif int(reference.index) < _MOST_GPUS:
-            pins |= barred | {reference.build_bar(uuid): uuid for uuid in sorted({*by_index.values(), *counted})}
+        elif int(reference.ref.text.partition(":")[0]) < _MOST_GPUS:
+            alike = {uuid for place, uuid in places.items() if (":" in place) is reference.is_mig}
+            pins |= barred | {reference.build_bar(uuid): uuid for uuid in sorted({*alike, *counted})}
     return pins
 
 
-def build_place(identity: str, place: int) -> str:
+def build_slot(identity: str, place: int) -> str:
     """What one of the GPUs of an entry by count is kept under."""
     return f"{identity}[{place}]"
 
@@ -148,26 +164,27 @@ def build_place(identity: str, place: int) -> str:
 def list_pinned(identity: str, pins: Mapping[str, str]) -> list[str]:
     """The GPUs of an entry by count."""
     pinned: list[str] = []
-    while (uuid := pins.get(build_place(identity, len(pinned)))) is not None:
+    while (uuid := pins.get(build_slot(identity, len(pinned)))) is not None:
         pinned.append(uuid)
     return pinned
 
 
-def find_unmatched(config: Config, gpus: Sequence[Gpu], pins: Mapping[str, str]) -> Iterator[str]:
-    """A sentence about every reference that names nothing on this node. MIG devices are not looked up."""
+def find_unmatched(config: Config, devices: Sequence[Device], pins: Mapping[str, str]) -> Iterator[str]:
+    """A sentence about every reference that names nothing on this node."""
+    places = list_places([device.gpu for device in devices])
     for reference in list_references(config):
-        if reference.is_mig or any(reference.matches(gpu, pins) for gpu in gpus):
+        if any(reference.concerns(device, pins) for device in devices):
             continue
-        pinned = pins.get(reference.key)
+        pinned, now = pins.get(reference.key), places.get(reference.ref.text)
         if pinned is not None:
             yield (
                 f"{reference.path}: {reference.ref} was {pinned}, which is not on this node any more; "
                 "it is not replaced by its neighbour, change the entry to choose another"
             )
-        elif any(str(gpu.index) == reference.index and reference.build_bar(gpu.uuid) in pins for gpu in gpus):
+        elif now is not None and reference.build_bar(now) in pins:
             yield (
-                f"{reference.path}: no GPU had index {reference.ref} when this was applied, and none that was there "
-                "then is taken for it now; write a UUID or a slot"
+                f"{reference.path}: no {'MIG device' if reference.is_mig else 'GPU'} had index {reference.ref} when "
+                "this was applied, and none that was there then is taken for it now; write a UUID or a slot"
             )
         else:
             yield f"{reference.path}: {reference.ref} is not on this node (fine if other nodes share this file)"

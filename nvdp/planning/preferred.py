@@ -1,7 +1,8 @@
 """Which of the free devices a container should get: the answer to GetPreferredAllocation.
 
 A pure function of the request, of the list last sent and of what pods hold beyond it. Whole GPUs come in list order;
-replicas as ``allocation.sharedPolicy`` says.
+replicas as ``allocation.sharedPolicy`` says, and whole MIG devices as it says of their GPUs: packed fills one GPU, so
+that others stay free to be cut otherwise or given out whole, the others use all of them.
 """
 
 from __future__ import annotations
@@ -95,13 +96,15 @@ def choose_preferred(
     picks = sorted(required, key=lambda text: (len(text), text))
     gpus = _weigh(listed, held_elsewhere=held_elsewhere, free=free, required=required)
     if listed.facts.distinct_gpus_key:
-        for gpu in gpus:
+        for gpu in gpus.values():
             del gpu.candidates[0 if gpu.picked else 1 :]
-    if size - len(picks) > sum(gpu.free for gpu in gpus):
+    if size - len(picks) > sum(gpu.free for gpu in gpus.values()):
         return ()
 
+    if listed.facts.strategy is Strategy.NONE and (parents := _find_parents(listed)):
+        return (*picks, *_choose_parts(gpus, parents, held_elsewhere, listed.facts.shared_policy, size - len(picks)))
     rank = _rank_whole if listed.facts.strategy is Strategy.NONE else _RANK_OF_POLICY[listed.facts.shared_policy]
-    queue = [(rank(gpu), gpu) for gpu in gpus if gpu.free]
+    queue = [(rank(gpu), gpu) for gpu in gpus.values() if gpu.free]
     heapq.heapify(queue)
     while len(picks) < size:
         _, best = queue[0]
@@ -115,8 +118,8 @@ def choose_preferred(
 
 def _weigh(
     listed: ResourceList, *, held_elsewhere: Mapping[str, int], free: set[str], required: set[str]
-) -> list[_Gpu]:
-    gpus = {}
+) -> dict[str, _Gpu]:
+    gpus: dict[str, _Gpu] = {}
     for order, (uuid, healthy) in enumerate(listed.healthy_by_gpu.items()):
         available = [text for text in healthy if text in free]
         elsewhere = held_elsewhere.get(uuid, 0)
@@ -128,4 +131,36 @@ def _weigh(
         )
     for text in required:
         gpus[listed.by_id[text].gpu_uuid].picked += 1
-    return list(gpus.values())
+    return gpus
+
+
+def _find_parents(listed: ResourceList) -> dict[str, str]:
+    """The GPU of each MIG device."""
+    return {gpu.uuid: gpu.parent_uuid for gpu in listed.facts.gpus if gpu.parent_uuid}
+
+
+def _choose_parts(
+    devices: Mapping[str, _Gpu],
+    parents: Mapping[str, str],
+    held_elsewhere: Mapping[str, int],
+    policy: SharedPolicy,
+    count: int,
+) -> list[str]:
+    """``count`` free MIG devices, unshared: each the next one of the GPU that comes first by now.
+
+    A GPU is in use by its MIG devices that are not free, whatever resource they are of.
+    """
+    gpus: dict[str, _Gpu] = {}
+    for uuid, device in devices.items():
+        parent = parents.get(uuid, uuid)
+        elsewhere = held_elsewhere.get(parent, 0)
+        gpu = gpus.setdefault(parent, _Gpu(order=len(gpus), candidates=[], held=elsewhere, held_elsewhere=elsewhere))
+        gpu.candidates += device.candidates
+        gpu.held += device.held - device.held_elsewhere
+        gpu.picked += device.picked
+    rank = _RANK_OF_POLICY[policy]
+    picks: list[str] = []
+    while len(picks) < count:
+        best = min((gpu for gpu in gpus.values() if gpu.free), key=rank)
+        picks.append(best.take())
+    return picks

@@ -18,10 +18,11 @@ from nvdp.model.deviceref import RefKind
 from nvdp.model.health import Ailment
 from nvdp.model.held import Held, Holding, Source
 from nvdp.model.inventory import Gpu, Inventory
-from nvdp.model.reasons import Cause
+from nvdp.model.reasons import Cause, Reason
 from nvdp.model.status import EXCLUDED
 from nvdp.planning.allotment import resolve_pins
 from nvdp.planning.assignment import Assignment, Withheld, order_gpus
+from nvdp.planning.devices import Device
 from nvdp.planning.entries import Entry, list_entries
 from nvdp.planning.indices import restore_indices
 from nvdp.planning.judging import find_unfit
@@ -39,8 +40,8 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a node. Offline that is the machine alone: nothing was pinned, and no pod holds anything.
 
     ``pins`` are those remembered, ``names`` the resources that were ever advertised, ``indices`` those under which GPUs
-    were handed out, by resource and ID. ``held`` must be an answer, of any age; ``in_force`` is the hash of the
-    configuration that the node runs on, which is not judged again.
+    were handed out, by resource and ID, ``parents`` the GPUs of MIG devices that may be gone. ``held`` must be an
+    answer, of any age; ``in_force`` is the hash of the configuration that the node runs on, which is not judged again.
     """
 
     inventory: Inventory
@@ -48,20 +49,21 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     pins: Mapping[str, str] = {}
     names: frozenset[str] = frozenset()
     indices: Mapping[str, Mapping[str, str]] = {}
+    parents: Mapping[str, str] = {}
     held: Held = _NOTHING_HELD
     in_force: str = ""
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """GPUs that one rule offers in one form. ``advertised`` is the goal, ``healthy`` by GPU what pods could get now.
+    """Devices that one rule offers in one form. ``advertised`` is the goal, ``healthy`` by device what pods get now.
 
     ``rule`` is the place in the file (empty: the default), ``pattern`` what stands there for a rule that names.
-    ``limits``, by GPU, are those of each MPS client. ``withheld`` is why nothing of it is advertised; then
+    ``limits``, by device, are those of each MPS client. ``withheld`` is why nothing of it is advertised; then
     ``assignment`` is what the file asks for.
     """
 
     assignment: Assignment
-    gpus: tuple[Gpu, ...]
+    devices: tuple[Device, ...]
     healthy: Mapping[str, int]
     pattern: str = ""
     limits: Mapping[str, ClientLimits] = {}
@@ -73,7 +75,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def advertised(self) -> int:
-        return 0 if self.withheld is not None else len(self.gpus) * self.assignment.replicas
+        return 0 if self.withheld is not None else len(self.devices) * self.assignment.replicas
 
     @property
     def healthy_count(self) -> int:
@@ -81,7 +83,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Why(enum.Enum):
-    """Why a GPU takes no new pods."""
+    """Why a device takes no new pods."""
 
     EXCLUDED = "excluded"
     CORDONED = "cordoned"
@@ -95,7 +97,7 @@ _OWN_DOING: Final = frozenset({Why.WITHHELD, Why.UNNAMED})
 
 
 class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
-    """One GPU that takes no new pods. ``uuid`` is empty if it could not be read.
+    """One device that takes no new pods. ``uuid`` is empty if it could not be read; a MIG device has a ``profile``.
 
     ``path`` is the place in the file that says so, ``by_slot`` that it is named by its PCI address there.
     ``listed_as`` is the resource under which it is listed all the same, Unhealthy; empty if it is not listed at all.
@@ -104,6 +106,7 @@ class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
     uuid: str
     pci: str
     product: str
+    profile: str = ""
     why: Why
     path: str = ""
     by_slot: bool = False
@@ -112,7 +115,7 @@ class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Preview(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it. Each GPU is in one row, or in ``left_out`` without a row; ``gpus`` are in the order of the lists.
+    """All of it. Each device is in one row, or in ``left_out`` without a row; ``gpus`` are in the order of the lists.
 
     ``warnings`` are what is probably not meant or not possible here, ``notes`` what is good to know. ``holders`` are
     who holds IDs of ours, by resource and ID.
@@ -135,7 +138,9 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ours(self) -> int:
-        return self.found - sum(one.why is Why.EXCLUDED for one in self.left_out)
+        excluded = {one.uuid for one in self.left_out if one.why is Why.EXCLUDED}
+        kept = {device.gpu.uuid for device in self.plan.devices if device.uuid not in excluded}
+        return len(kept) + len(self.node.inventory.unreadable)
 
     @property
     def advertised(self) -> int:
@@ -168,17 +173,18 @@ def build_preview(config: Config, node: Node) -> Preview:
             pins=pins,
             control_nodes=(),
             indices=restore_indices(node.indices, now=node.held.requested_at - _LONG_S),
+            parents=node.parents,
             now=node.held.requested_at,
         )
     )
     gpus = order_gpus(node.inventory.gpus)
-    left_out = (*_find_left_out(config, node, plan, gpus), *_find_unreadable(node.inventory))
+    left_out = (*_find_left_out(config, node, plan), *_find_unreadable(node.inventory))
     return Preview(
         config=config,
         node=node,
         plan=plan,
         gpus=gpus,
-        rows=_build_rows(config, plan, gpus, pins),
+        rows=_build_rows(config, plan, pins),
         left_out=left_out,
         warnings=tuple(find_warnings(config, node.inventory, pins, plan)),
         notes=tuple(
@@ -199,22 +205,25 @@ def _resolve_pins(config: Config, node: Node, *, before: Mapping[str, str]) -> d
     return resolve_pins(config, node.inventory.gpus, node.ailments, before)
 
 
-def _build_rows(config: Config, plan: Plan, gpus: tuple[Gpu, ...], pins: Mapping[str, str]) -> tuple[Row, ...]:
-    """In the order of the file: names, the default, then what is shared."""
-    groups: dict[tuple[Assignment, Withheld | None], list[Gpu]] = {}
-    for gpu in gpus:
-        withheld = plan.withheld.get(gpu.uuid)
-        assignment = plan.assignments.get(gpu.uuid) or (withheld.intended if withheld is not None else None)
+def _build_rows(config: Config, plan: Plan, pins: Mapping[str, str]) -> tuple[Row, ...]:
+    """In the order of the file: names, the defaults, then what is shared."""
+    groups: dict[tuple[Assignment, Withheld | None], list[Device]] = {}
+    for device in plan.devices:
+        withheld = plan.withheld.get(device.uuid)
+        assignment = plan.assignments.get(device.uuid) or (withheld.intended if withheld is not None else None)
         if assignment is not None:
-            groups.setdefault((assignment, withheld), []).append(gpu)
-    patterns = {f"resources.gpus[{at}]": str(rule.pattern) for at, rule in enumerate(config.resources.gpus)}
+            groups.setdefault((assignment, withheld), []).append(device)
+    blocks = (("gpus", config.resources.gpus), ("mig", config.resources.mig))
+    patterns = {
+        f"resources.{block}[{at}]": str(rule.pattern) for block, rules in blocks for at, rule in enumerate(rules)
+    }
     entries = {entry.path: entry for entry in list_entries(config)}
     order = [*patterns, "", *entries]
     return tuple(
         Row(
             assignment=assignment,
-            gpus=tuple(members),
-            healthy={gpu.uuid: _count_healthy(plan, assignment, gpu) for gpu in members},
+            devices=tuple(members),
+            healthy={device.uuid: _count_healthy(plan, assignment, device) for device in members},
             pattern=patterns.get(assignment.rule, ""),
             limits=_find_limits(entries.get(assignment.rule), members, pins),
             withheld=withheld,
@@ -223,24 +232,24 @@ def _build_rows(config: Config, plan: Plan, gpus: tuple[Gpu, ...], pins: Mapping
     )
 
 
-def _find_limits(entry: Entry | None, gpus: list[Gpu], pins: Mapping[str, str]) -> dict[str, ClientLimits]:
+def _find_limits(entry: Entry | None, devices: list[Device], pins: Mapping[str, str]) -> dict[str, ClientLimits]:
     if entry is None:
         return {}
-    found = {gpu.uuid: find_client_limits(entry, gpu, pins) for gpu in gpus}
+    found = {device.uuid: find_client_limits(entry, device, pins) for device in devices}
     return {uuid: limits for uuid, limits in found.items() if limits is not None}
 
 
-def _count_healthy(plan: Plan, assignment: Assignment, gpu: Gpu) -> int:
+def _count_healthy(plan: Plan, assignment: Assignment, device: Device) -> int:
     listed = plan.lists.get(assignment.form.resource)
-    return len(listed.healthy_by_gpu.get(gpu.uuid, ())) if listed is not None else 0
+    return len(listed.healthy_by_gpu.get(device.uuid, ())) if listed is not None else 0
 
 
-def _find_left_out(config: Config, node: Node, plan: Plan, gpus: tuple[Gpu, ...]) -> Iterator[LeftOut]:
+def _find_left_out(config: Config, node: Node, plan: Plan) -> Iterator[LeftOut]:
     slots = {one.path for one in list_references(config) if one.ref.kind is RefKind.PCI}
-    for gpu in gpus:
-        withheld, assignment = plan.withheld.get(gpu.uuid), plan.assignments.get(gpu.uuid)
-        cordon, ailment = plan.cordoned.get(gpu.uuid), node.ailments.get(gpu.uuid)
-        renumbered = plan.renumbered.get(gpu.uuid)
+    for device in plan.devices:
+        withheld, assignment = plan.withheld.get(device.uuid), plan.assignments.get(device.uuid)
+        cordon, ailment = plan.cordoned.get(device.uuid), node.ailments.get(device.uuid)
+        renumbered = plan.renumbered.get(device.uuid)
         path = text = ""
         if withheld is not None:
             why, path = _classify(withheld), withheld.path
@@ -254,12 +263,13 @@ def _find_left_out(config: Config, node: Node, plan: Plan, gpus: tuple[Gpu, ...]
         else:
             continue
         yield LeftOut(
-            uuid=gpu.uuid,
-            pci=gpu.pci or "",
-            product=gpu.product or "",
+            uuid=device.uuid,
+            pci=device.pci or "",
+            product=device.product or "",
+            profile=(device.instance.profile or "") if device.instance is not None else "",
             why=why,
             path=path,
-            by_slot=path in slots,
+            by_slot=path in slots and device.instance is None,
             text=text,
             listed_as=assignment.form.resource if assignment is not None else "",
         )
@@ -268,7 +278,9 @@ def _find_left_out(config: Config, node: Node, plan: Plan, gpus: tuple[Gpu, ...]
 def _classify(withheld: Withheld) -> Why:
     if withheld.reason == EXCLUDED:
         return Why.EXCLUDED
-    return Why.WITHHELD if withheld.intended is not None else Why.UNNAMED
+    if withheld.intended is not None or withheld.reason == Reason.MIG_INVALID.word:
+        return Why.WITHHELD
+    return Why.UNNAMED
 
 
 def _find_unreadable(inventory: Inventory) -> Iterator[LeftOut]:

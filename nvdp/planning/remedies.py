@@ -125,13 +125,18 @@ def find_device_remedy(cause: Cause, *, action: str, xid: int | None) -> str:
 
 WITHHELD: Final = {
     "NotBuilt": "this version cannot do that: take {path} out of {file}, and these GPUs are on offer again",
-    "Unsupported": "this version cannot do that: take {path} out of {file}, or turn MIG off on these GPUs",
+    Reason.MIG_INVALID.word: "see {path} in {file}, and nvidia-smi mig -lgi on the node; a change is seen by itself",
     "NameUnknown": 'nvidia-smi -q on the node; the pattern "*" alone in {path} depends on no name',
     "ListTooLarge": "fewer replicas at {path} in {file}",
 }
 """By ``Withheld.reason``."""
 
 WITHHELD_ELSE: Final = "correct {path} in {file}; the rest of the file works"
+
+PENDING: Final = (
+    "it needs a GPU reset: nvdp pause on the node, nvidia-smi --gpu-reset -i {index} once no pod uses it, nvdp resume"
+)
+"""Of a GPU whose MIG mode will be another one."""
 
 RENUMBERED: Final = (
     "a container of these pods that restarts gets the GPU that has the index now; deviceIDStrategy: uuid knows no such "

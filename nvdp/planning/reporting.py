@@ -8,12 +8,11 @@ import msgspec
 
 from nvdp.model.health import Ailment
 from nvdp.model.held import Holding
-from nvdp.model.inventory import Gpu, Inventory
+from nvdp.model.inventory import Inventory
 from nvdp.model.pause import Pause
-from nvdp.model.reasons import Cause, Reason
+from nvdp.model.reasons import Reason
 from nvdp.model.status import (
     ConfigStatus,
-    DeviceStatus,
     DriverState,
     DriverStatus,
     ResourceStatus,
@@ -22,10 +21,8 @@ from nvdp.model.status import (
     Wait,
     Withheld,
 )
-from nvdp.planning.assignment import Assignment, Form, order_gpus
 from nvdp.planning.plan import Plan
-
-_NOTHING = Assignment(form=Form("", shared=False))
+from nvdp.planning.reporting_devices import build_devices
 
 
 class Serving(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,32 +120,6 @@ def build_resources(plan: Plan, serving: Mapping[str, Serving]) -> tuple[Resourc
     return tuple(found)
 
 
-def build_devices(
-    inventory: Inventory, ailments: Mapping[str, Ailment], plan: Plan | None, changed_at: Mapping[str, float]
-) -> tuple[DeviceStatus, ...]:
-    """One entry for each GPU with an identity, in list order; ``changed_at`` is wall time by UUID.
-
-    A GPU whose new form waits for pods that hold the old one is withheld as ``Held``, and so is one that takes no new
-    pods for its index: its health is another matter.
-    """
-    waits = {*(change.gpu_uuid for change in plan.changes), *plan.renumbered} if plan is not None else set()
-    cordoned = plan.cordoned if plan is not None else {}
-    found = []
-    for gpu in order_gpus(inventory.gpus):
-        withheld = plan.withheld.get(gpu.uuid) if plan is not None else None
-        ailment = ailments.get(gpu.uuid)
-        reason = Cause.HELD.value if gpu.uuid in waits else ""
-        if withheld is not None:
-            reason = withheld.reason
-        elif gpu.uuid in cordoned:
-            reason = Cause.CORDONED.value
-            ailment = Ailment(cause=Cause.CORDONED, text=cordoned[gpu.uuid], since=0.0)
-        changed = changed_at.get(gpu.uuid, 0.0)
-        offered = plan.assignments.get(gpu.uuid, _NOTHING) if plan is not None else _NOTHING
-        found.append(_device(gpu, offered, ailment, withheld=reason, changed_at=changed))
-    return tuple(found)
-
-
 def judge_ready(
     *,
     config: ConfigStatus,
@@ -181,26 +152,3 @@ def judge_ready(
     if any(not resource.registered and resource.planned for resource in resources):
         return False, "NotRegistered"
     return True, ""
-
-
-def _device(
-    gpu: Gpu, offered: Assignment, ailment: Ailment | None, *, withheld: str, changed_at: float
-) -> DeviceStatus:
-    return DeviceStatus(
-        uuid=gpu.uuid,
-        index=gpu.index,
-        pci=gpu.pci or "",
-        product=gpu.product or "",
-        mig=gpu.mig.value if gpu.mig is not None else "",
-        memory_bytes=gpu.memory_bytes,
-        healthy=ailment is None,
-        cause=ailment.cause if ailment is not None else None,
-        text=ailment.text if ailment is not None else "",
-        xid=ailment.xid if ailment is not None else None,
-        action=ailment.action if ailment is not None else "",
-        changed_at=changed_at,
-        withheld=withheld,
-        resource=offered.form.resource,
-        replicas=offered.replicas,
-        strategy=offered.strategy,
-    )

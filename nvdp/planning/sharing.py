@@ -1,7 +1,7 @@
-"""Which sharing entry gets which GPU, in the order of the configuration contract ("How cards are given to entries").
+"""Which sharing entry gets which device, in the order of the configuration contract ("How cards are given to entries").
 
-Lists first, then counts, then ``all``; what nobody takes stays whole under its plain name. A count is turned into GPUs
-when the configuration is applied and stays with them (``pin_counts``).
+Lists first, then counts, then ``all``; what nobody takes stays whole under its plain name. A count is turned into
+devices when the configuration is applied and stays with them (``pin_counts``). A device is a GPU or a MIG device.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import Final
 
 import msgspec
 
-from nvdp.model.inventory import Gpu
 from nvdp.model.names import ResourceName
+from nvdp.planning.devices import Device
 from nvdp.planning.entries import Entry
-from nvdp.planning.pins import build_place, list_devices, list_pinned
+from nvdp.planning.pins import build_slot, list_devices, list_pinned
 
 _ONE_WAY: Final = "one card can be shared in one way only"
 
@@ -40,23 +40,23 @@ class Claims(msgspec.Struct, frozen=True, kw_only=True):
     strays: tuple[str, ...]
 
 
-def claim(entries: Sequence[Entry], gpus: Sequence[Gpu], names: Names, pins: Mapping[str, str]) -> Claims:
+def claim(entries: Sequence[Entry], devices: Sequence[Device], names: Names, pins: Mapping[str, str]) -> Claims:
     """Give GPUs, in list order, to entries. Entries by count get the GPUs that are pinned for them, and no others."""
-    listed = _claim_lists(entries, gpus, names, pins)
+    listed = _claim_lists(entries, devices, names, pins)
     takers = dict(listed.takers)
     for entry in entries:
         if entry.setting.devices.count is not None:
             pinned = set(list_pinned(entry.identity, pins))
-            takers |= {uuid: entry for uuid in _find_free(entry, gpus, names, takers) if uuid in pinned}
+            takers |= {uuid: entry for uuid in _find_free(entry, devices, names, takers) if uuid in pinned}
     for entry in entries:
         if entry.setting.devices.is_all:
-            takers |= dict.fromkeys(_find_free(entry, gpus, names, takers), entry)
+            takers |= dict.fromkeys(_find_free(entry, devices, names, takers), entry)
     return msgspec.structs.replace(listed, takers=takers)
 
 
 def pin_counts(
     entries: Sequence[Entry],
-    gpus: Sequence[Gpu],
+    devices: Sequence[Device],
     names: Names,
     pins: Mapping[str, str],
     before: Mapping[str, str],
@@ -71,8 +71,8 @@ def pin_counts(
     is no replacement. One that the file gives to another purpose, there or not, is replaced if that was ``edited``, and
     not otherwise, as when it comes back: this would move another GPU.
     """
-    known = {gpu.uuid for gpu in gpus}
-    takers = dict(_claim_lists(entries, gpus, names, pins).takers)
+    known = {device.uuid for device in devices}
+    takers = dict(_claim_lists(entries, devices, names, pins).takers)
     counts = [entry for entry in entries if entry.setting.devices.count is not None]
     named = _find_named(entries, pins)
     chosen: dict[str, list[str]] = {}
@@ -84,21 +84,19 @@ def pin_counts(
     for entry in counts:
         assert entry.setting.devices.count is not None
         missing = entry.setting.devices.count - len(chosen[entry.identity])
-        added = [uuid for uuid in _find_free(entry, gpus, names, takers) if uuid not in absent][:missing]
+        added = [uuid for uuid in _find_free(entry, devices, names, takers) if uuid not in absent][:missing]
         chosen[entry.identity] += added
         takers |= dict.fromkeys(added, entry)
-    return {
-        build_place(identity, place): uuid for identity, uuids in chosen.items() for place, uuid in enumerate(uuids)
-    }
+    return {build_slot(identity, place): uuid for identity, uuids in chosen.items() for place, uuid in enumerate(uuids)}
 
 
-def find_short(entry: Entry, gpus: Sequence[Gpu], claims: Claims, pins: Mapping[str, str]) -> str | None:
+def find_short(entry: Entry, devices: Sequence[Device], claims: Claims, pins: Mapping[str, str]) -> str | None:
     """A sentence about an entry by count that has fewer GPUs than it asks for."""
     count = entry.setting.devices.count
     taken = sum(taker is entry for taker in claims.takers.values())
     if count is None or taken >= count:
         return None
-    known = {gpu.uuid for gpu in gpus}
+    known = {device.uuid for device in devices}
     gone = [uuid for uuid in list_pinned(entry.identity, pins) if uuid not in known]
     text = f"{entry.path}.devices: {count} asked, {taken} of {entry.setting.name} here"
     if gone:
@@ -110,31 +108,34 @@ def find_short(entry: Entry, gpus: Sequence[Gpu], claims: Claims, pins: Mapping[
     return f"{text} (fine if other nodes share this file)"
 
 
-def _claim_lists(entries: Sequence[Entry], gpus: Sequence[Gpu], names: Names, pins: Mapping[str, str]) -> Claims:
-    """The GPUs of MIG devices are taken as well, by the first that names one: they are not there for counts."""
+def _claim_lists(entries: Sequence[Entry], devices: Sequence[Device], names: Names, pins: Mapping[str, str]) -> Claims:
+    """What entries take by their lists. A reference to a GPU in MIG mode means those of its MIG devices that are named
+    as the entry says.
+    """
     takers: dict[str, Entry] = {}
     problems: dict[str, Problem] = {}
     strays: list[str] = []
     for entry in entries:
         for reference in list_devices(entry):
-            for gpu in gpus:
-                name = names.get(gpu.uuid)
-                if name is None or not reference.matches(gpu, pins):
-                    continue
-                if name != entry.setting.name and not reference.is_mig:
-                    text = f"is {name} here, not {entry.setting.name}; this entry leaves it alone"
-                    strays.append(f"{reference.path}: {reference.introduce(gpu)} {text}")
-                    continue
-                other = takers.setdefault(gpu.uuid, entry)
-                if other is not entry and not reference.is_mig:
+            named = [one for one in devices if names.get(one.uuid) is not None and reference.matches(one, pins)]
+            mine = [device for device in named if names[device.uuid] == entry.setting.name]
+            for device in named[:1] if not mine else ():
+                text = f"is {names[device.uuid]} here, not {entry.setting.name}; this entry leaves it alone"
+                strays.append(f"{reference.path}: {reference.introduce(device)} {text}")
+            if reference.is_mig and any(one.instance is None and reference.concerns(one, pins) for one in devices):
+                text = "is a MIG device, and flags.migStrategy is none: its GPU is offered as one"
+                strays.append(f"{reference.path}: {reference.ref} {text}")
+            for device in mine:
+                other = takers.setdefault(device.uuid, entry)
+                if other is not entry:
                     text = f"is already shared by {other.path} (line {other.setting.line}); {_ONE_WAY}"
-                    problem = Problem(path=reference.path, text=f"{reference.introduce(gpu)} {text}")
+                    problem = Problem(path=reference.path, text=f"{reference.introduce(device)} {text}")
                     problems.setdefault(entry.path, problem)
     return Claims(takers=takers, problems=problems, strays=tuple(strays))
 
 
 def _find_named(entries: Sequence[Entry], pins: Mapping[str, str]) -> dict[ResourceName, set[str]]:
-    """By resource the GPUs, there or not, that are in lists of its entries. A slot does not tell its GPU."""
+    """By resource the devices, there or not, that are in lists of its entries. A slot does not tell its GPU."""
     named: dict[ResourceName, set[str]] = {entry.setting.name: set() for entry in entries}
     for entry in entries:
         for reference in list_devices(entry):
@@ -144,8 +145,10 @@ def _find_named(entries: Sequence[Entry], pins: Mapping[str, str]) -> dict[Resou
     return named
 
 
-def _find_free(entry: Entry, gpus: Sequence[Gpu], names: Names, takers: Mapping[str, Entry]) -> list[str]:
-    return [gpu.uuid for gpu in gpus if gpu.uuid not in takers and names.get(gpu.uuid) == entry.setting.name]
+def _find_free(entry: Entry, devices: Sequence[Device], names: Names, takers: Mapping[str, Entry]) -> list[str]:
+    return [
+        device.uuid for device in devices if device.uuid not in takers and names.get(device.uuid) == entry.setting.name
+    ]
 
 
 def _recall(counts: Sequence[Entry], before: Mapping[str, str]) -> dict[str, tuple[Entry, list[str]]]:

@@ -19,7 +19,7 @@ from nvdp.model.health import Ailment
 from nvdp.model.inventory import Inventory
 from nvdp.model.reasons import Level, Reason
 from nvdp.model.status import ConfigStatus
-from nvdp.planning.allotment import allot, find_excluded, resolve_pins
+from nvdp.planning.allotment import allot, find_untold, resolve_pins
 from nvdp.planning.judging import find_unfit
 from nvdp.planning.pins import pin_indices
 from nvdp.services.events import ConfigRead
@@ -145,13 +145,13 @@ class Adoption:
         self._hurried_at = self._clock()
         self._due_at = min(self._due_at, self._hurried_at)
 
-    def find_excluded(self, inventory: Inventory, ailments: Mapping[str, Ailment]) -> frozenset[str]:
-        """The GPUs that are none of ours, also before a configuration is in force."""
+    def find_untold(self, inventory: Inventory, ailments: Mapping[str, Ailment]) -> frozenset[str]:
+        """The GPUs and MIG devices that are none of ours, also before a configuration is in force."""
         config = self.expected
         if config is None:
             return frozenset()
         before = self.pins if self.config is not None else self._memory.pins
-        return frozenset(find_excluded(config, inventory.gpus, pin_indices(config, inventory.gpus, ailments, before)))
+        return find_untold(config, inventory.gpus, pin_indices(config, inventory.gpus, ailments, before))
 
     def take(self, event: ConfigRead) -> None:
         """Take in what was read. A valid one is a candidate until it is judged."""

@@ -34,7 +34,7 @@ class Standing(Protocol):
 
 class Memory(Protocol):
     """What outlives the process (services/remembering.py): the names of the resources that were ever given out, the
-    indices by which pods know what they hold, and what is known of the GPUs.
+    indices by which pods know what they hold, the GPUs of MIG devices, and what is known of the GPUs.
     """
 
     @property
@@ -43,9 +43,12 @@ class Memory(Protocol):
     @property
     def indices(self) -> Mapping[str, Mapping[str, str]]: ...
 
+    @property
+    def parents(self) -> Mapping[str, str]: ...
+
     def remember_names(self, names: Iterable[str]) -> None: ...
 
-    def remember_indices(self, indices: Mapping[str, Mapping[str, str]]) -> None: ...
+    def remember_handed_out(self, *, indices: Mapping[str, Mapping[str, str]], parents: Mapping[str, str]) -> None: ...
 
     def remember_health(self, records: Mapping[str, Record]) -> None: ...
 

@@ -14,10 +14,11 @@ import msgspec
 from nvdp.config.schema import HealthSettings, WithoutRecoveryAction
 from nvdp.log import Log
 from nvdp.model.health import Ailment, InstanceRef, Vitals
-from nvdp.model.inventory import Gpu, MigMode
+from nvdp.model.inventory import Gpu, MigInstance, MigMode
 from nvdp.model.reasons import Cause, Reason
 from nvdp.nvml.frames import Ecc, Xid
 from nvdp.planning.course import (
+    Course,
     Record,
     RecoveryRules,
     compute_hold_off,
@@ -26,6 +27,7 @@ from nvdp.planning.course import (
     find_next_look,
     is_flapping,
 )
+from nvdp.planning.devices import list_instances
 from nvdp.planning.presence import Presence, Sighting
 from nvdp.planning.recovery import (
     Cleared,
@@ -111,6 +113,7 @@ class HealthWatch:
         self._courses = {uuid: resume_course(record, boot_id=known.boot_id) for uuid, record in known.records.items()}
         self._heard: dict[tuple[object, ...], tuple[int, float]] = {}
         self._recoveries: dict[str, str] = {}
+        self._unread: dict[str, float] = {}  # MIG devices of which a call fails, since when
 
     @property
     def records(self) -> dict[str, Record]:
@@ -173,6 +176,10 @@ class HealthWatch:
         away = frozenset(pci for pci in slots if pci is not None)
         for sighting in presence.sightings:
             self._advance(sighting.gpu.uuid, self._read(sighting, vitals, away))
+        instances = (one for sighting in presence.sightings for one in list_instances(sighting.gpu))
+        self._unread = {
+            one.uuid: self._unread.get(one.uuid, self._wall()) for one in instances if one.fault is not None
+        }
         known = {sighting.gpu.uuid for sighting in presence.sightings}
         for uuid in self._courses.keys() - known:
             if self._courses[uuid].record.faults:
@@ -197,16 +204,37 @@ class HealthWatch:
             self._advance(uuid, DriverReset())
 
     def find_ailments(self, presence: Presence) -> dict[str, Ailment]:
-        """What ails each GPU: that it is not there or does not answer, else its oldest heavy fault."""
+        """What ails each GPU, that it is not there or does not answer, else its oldest heavy fault; and MIG devices.
+
+        A fault of one MIG device is one of its GPU, and of none of its siblings. One that the driver ties to no MIG
+        device is of all, and so is whatever ails the GPU as such.
+        """
         found = {}
         for sighting in presence.sightings:
-            uuid = sighting.gpu.uuid
-            course = self._courses.get(uuid)
+            gpu = sighting.gpu
+            course = self._courses.get(gpu.uuid)
             faulty = find_ailment(course, self._rules.recovery) if course is not None else None
             ailment = sighting.ailment or faulty
             if ailment is not None:
-                found[uuid] = ailment
+                found[gpu.uuid] = ailment
+            for instance in list_instances(gpu):
+                part = sighting.ailment or self._find_part(course, instance)
+                if part is not None:
+                    found[instance.uuid] = part
         return found
+
+    def _find_part(self, course: Course | None, instance: MigInstance) -> Ailment | None:
+        """What ails one MIG device of a GPU that answers. Where its numbers are not known, every fault may be its."""
+        if course is not None:
+            ref = None
+            if instance.gpu_instance is not None:
+                ref = InstanceRef(gpu=instance.gpu_instance, compute=instance.compute_instance)
+            if (ailment := find_ailment(course, self._rules.recovery, instance=ref)) is not None:
+                return ailment
+        if instance.fault is None:
+            return None
+        since = self._unread.get(instance.uuid, self._wall())
+        return Ailment(cause=Cause.CALL_FAILED, text=instance.fault.text, since=since)
 
     def take_recoveries(self) -> dict[str, str]:
         """Why GPUs are well again, of those that are since the last time this was asked."""

@@ -8,8 +8,10 @@ from typing import Final
 import msgspec
 
 from nvdp.errors import HostError
+from nvdp.host.mig_capabilities import MigCapabilities
 from nvdp.host.sysfs import Sysfs
-from nvdp.model.inventory import GpuRef, Inventory
+from nvdp.model.inventory import Gpu, GpuRef, Inventory, MigInstance
+from nvdp.model.mig import CapabilityNodes
 from nvdp.nvml.children import NvmlChildren
 from nvdp.nvml.client import INIT_LIMIT_S, NvmlClient, OnNotice
 from nvdp.nvml.frames import Command, Refused, Scan, Scanned
@@ -35,10 +37,17 @@ class NvmlSession:
     """
 
     def __init__(
-        self, children: NvmlChildren, *, sysfs: Sysfs | None, on_notice: OnNotice, clock: Callable[[], float]
+        self,
+        children: NvmlChildren,
+        *,
+        sysfs: Sysfs | None,
+        on_notice: OnNotice,
+        clock: Callable[[], float],
+        capabilities: MigCapabilities | None = None,
     ) -> None:
         self._children = children
         self._sysfs = sysfs
+        self._capabilities = capabilities or MigCapabilities()
         self._on_notice = on_notice
         self._clock = clock
         self._former: NvmlClient | None = None
@@ -61,8 +70,9 @@ class NvmlSession:
         """Scan all GPUs but those in ``skip``; blocks as long as NVML may, see ``NvmlClient.call``.
 
         Afterwards ``children_failed`` is how many children failed in it; two, where the session has none to go back to.
-        NUMA nodes are filled in from sysfs, which knows them; NVML does not. A card that the kernel driver has taken
-        since the last scan and that is not counted makes this scan and the next ones look through new sessions.
+        NUMA nodes are filled in from sysfs, and the nodes of MIG devices from procfs, which know them; NVML does not. A
+        card that the kernel driver has taken since the last scan and that is not counted makes this scan and the next
+        ones look through new sessions.
         """
         command = Scan(skip=tuple(skip))
         self.children_failed = 0
@@ -74,7 +84,7 @@ class NvmlSession:
             outcome = self._look(command, limit_s, init_limit_s)
             if not isinstance(outcome, Scanned):
                 return outcome
-        return msgspec.structs.replace(outcome, inventory=_locate(outcome.inventory, self._sysfs))
+        return msgspec.structs.replace(outcome, inventory=self._complete(outcome.inventory, self._sysfs))
 
     def ask(self, command: Command, *, limit_s: float) -> Outcome:
         """Ask something else in the session that scans; blocks as ``scan`` does, and a session that fails is ended."""
@@ -133,6 +143,17 @@ class NvmlSession:
         if former is not None:
             self._children.end(former)
 
+    def _complete(self, inventory: Inventory, sysfs: Sysfs) -> Inventory:
+        capabilities = CapabilityNodes()
+        if any(gpu.instances for gpu in inventory.gpus):
+            capabilities = self._capabilities.load()
+        gpus = []
+        for gpu in inventory.gpus:
+            node = sysfs.find_numa_node(gpu.pci) if gpu.pci is not None else gpu.numa_node
+            instances = _equip(gpu, capabilities) if gpu.instances else gpu.instances
+            gpus.append(msgspec.structs.replace(gpu, numa_node=node, instances=instances))
+        return msgspec.structs.replace(inventory, gpus=tuple(gpus))
+
     def _has_new_card(self, sysfs: Sysfs, inventory: Inventory) -> bool:
         bound, before = sysfs.find_bound_gpus(), self._bound
         self._bound = bound
@@ -140,9 +161,12 @@ class NvmlSession:
         return before is not None and bool(bound - before - counted)
 
 
-def _locate(inventory: Inventory, sysfs: Sysfs) -> Inventory:
-    gpus = tuple(
-        msgspec.structs.replace(gpu, numa_node=sysfs.find_numa_node(gpu.pci)) if gpu.pci is not None else gpu
-        for gpu in inventory.gpus
-    )
-    return msgspec.structs.replace(inventory, gpus=gpus)
+def _equip(gpu: Gpu, capabilities: CapabilityNodes) -> tuple[MigInstance, ...]:
+    """The MIG devices of a GPU with the nodes by which a container may use them."""
+    return tuple(msgspec.structs.replace(one, nodes=_find_nodes(gpu, one, capabilities)) for one in gpu.instances or ())
+
+
+def _find_nodes(gpu: Gpu, instance: MigInstance, capabilities: CapabilityNodes) -> tuple[str, ...]:
+    if gpu.minor is None or instance.gpu_instance is None or instance.compute_instance is None:
+        return ()
+    return capabilities.find_paths(gpu.minor, instance.gpu_instance, instance.compute_instance) or ()

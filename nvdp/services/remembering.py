@@ -66,6 +66,11 @@ class Memory:
         """The indices by which pods know what they hold, by resource and device ID."""
         return self._state.indices
 
+    @property
+    def parents(self) -> Mapping[str, str]:
+        """The GPUs of MIG devices, also of some that are gone, by UUID."""
+        return self._state.parents
+
     def remember_names(self, names: Iterable[str]) -> None:
         self._replace(resources=tuple(sorted(self.names.union(names))))
 
@@ -84,9 +89,9 @@ class Memory:
         """The GPUs that are there."""
         self._replace(seen=Seen(boot_id=self._boot_id, inventory=inventory))
 
-    def remember_indices(self, indices: Mapping[str, Mapping[str, str]]) -> None:
-        """The indices under which GPUs were handed out to pods that hold them now."""
-        self._replace(indices=indices)
+    def remember_handed_out(self, *, indices: Mapping[str, Mapping[str, str]], parents: Mapping[str, str]) -> None:
+        """The indices under which GPUs were handed out to pods that hold them now, and the GPUs of MIG devices."""
+        self._replace(indices=indices, parents=dict(parents))
 
     def start(self) -> None:
         """Start the thread, or start it anew after a crash."""

@@ -1,6 +1,6 @@
 """What the supervisor tells the world about: plans that follow one another, and devices that turned Unhealthy or well.
 
-Belongs to the main thread. What is worth telling is ``planning/announcing``'s.
+Belongs to the main thread. What is worth telling is decided by ``planning/announcing`` and its neighbours.
 """
 
 from __future__ import annotations
@@ -13,8 +13,13 @@ from nvdp.log import Log
 from nvdp.model.health import Ailment
 from nvdp.model.held import Holding
 from nvdp.model.inventory import Inventory
-from nvdp.planning.announcing import Announcement, announce_emptied, announce_health, announce_plan
+from nvdp.planning.ailing import drop_partial, list_parts
+from nvdp.planning.announcing import announce_emptied, announce_plan
+from nvdp.planning.devices import Device, list_instances
+from nvdp.planning.health_news import Around, announce_health
+from nvdp.planning.layout_news import announce_layouts
 from nvdp.planning.plan import Plan
+from nvdp.planning.wording import Announcement
 from nvdp.services.events import GpusScanned
 
 
@@ -25,39 +30,38 @@ class HealthObserver(Protocol):
 
 
 class Telling:
-    """Remembers who ails of the GPUs that are ours, as far as it was told."""
+    """Remembers the GPUs, and who ails of those that are ours, as far as it was told."""
 
     def __init__(self, log: Log, observer: HealthObserver) -> None:
         self._log = log
         self._observer = observer
         self._ailing: Mapping[str, Ailment] = {}
+        self._inventory: Inventory | None = None
 
-    def tell_health(
-        self, scan: GpusScanned, excluded: AbstractSet[str], *, plan: Plan | None, holders: Iterable[Holding]
+    def tell_scan(
+        self, scan: GpusScanned, untold: AbstractSet[str], *, plan: Plan | None, holders: Iterable[Holding]
     ) -> frozenset[str]:
-        """A scan with an inventory: log what it changed, but for GPUs that are ``excluded``. Whose health changed."""
-        assert scan.inventory is not None
-        was = {uuid: ailment for uuid, ailment in self._ailing.items() if uuid not in excluded}
-        self._ailing = {uuid: ailment for uuid, ailment in scan.ailments.items() if uuid not in excluded}
-        changed = frozenset(was.keys() ^ self._ailing.keys())
+        """A scan with an inventory: log what it changed, but for what is ``untold``. Whose health changed."""
+        before, after = self._inventory, scan.inventory
+        assert after is not None
+        known = tuple(holders)
+        self._inventory = after
+        self._announce(announce_layouts(before, after, untold=untold, holders=known))
+
+        devices = {device.uuid: device for device in _list_devices(after) if device.uuid not in untold}
+        parts = list_parts(devices.values())
+        was = {uuid: ailment for uuid, ailment in self._ailing.items() if uuid not in untold}
+        self._ailing = {uuid: ailment for uuid, ailment in scan.ailments.items() if uuid not in untold}
+        changed = frozenset(drop_partial(was, parts).keys() ^ drop_partial(self._ailing, parts).keys())
         for uuid in changed:
             self._observer.device_health_changed(uuid, "unhealthy" if uuid in self._ailing else "healthy")
-        self._announce(
-            announce_health(
-                was,
-                self._ailing,
-                gpus={gpu.uuid: gpu for gpu in scan.inventory.gpus},
-                plan=plan,
-                holders=holders,
-                recoveries=scan.recoveries,
-                wall=scan.wall,
-            )
-        )
+        around = Around(devices=devices, plan=plan, holders=known, recoveries=scan.recoveries, wall=scan.wall)
+        self._announce(announce_health(was, self._ailing, around))
         return changed
 
-    def tell_plan(self, before: Plan | None, after: Plan, inventory: Inventory) -> None:
+    def tell_plan(self, before: Plan | None, after: Plan) -> None:
         """A plan follows another one."""
-        self._announce(announce_plan(before, after, inventory))
+        self._announce(announce_plan(before, after))
 
     def tell_emptied(self, before: Plan | None, after: Plan, ailments: Mapping[str, Ailment]) -> None:
         """A configuration has come into force: which resources does it leave empty?"""
@@ -66,3 +70,10 @@ class Telling:
     def _announce(self, announcements: Iterable[Announcement]) -> None:
         for announcement in announcements:
             self._log(announcement.reason, announcement.text, level=None, **announcement.fields)
+
+
+def _list_devices(inventory: Inventory) -> Iterable[Device]:
+    """Every GPU, and every MIG device."""
+    for gpu in inventory.gpus:
+        yield Device(gpu=gpu)
+        yield from (Device(gpu=gpu, instance=instance) for instance in list_instances(gpu))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nvdp.config.schema import Config
-from nvdp.model.inventory import Driver, Gpu, Inventory, MigMode
+from nvdp.model.inventory import Driver, Gpu, Inventory, MigInstance, MigMode
 from nvdp.nvml.simulated.node import Node
 from nvdp.planning.allotment import Allotment, allot, resolve_pins
 
@@ -14,10 +14,10 @@ def find_uncounted(config: Config, node: Node, *, entry: str) -> str | None:
         return "no GPU takes pods (devices.paused)"
     inventory = _build_inventory(node)
     allotment = allot(config, inventory, resolve_pins(config, inventory.gpus, {}, {}))
-    for gpu in inventory.gpus:
-        why = _find_reason(allotment, gpu.uuid, entry=entry)
+    for device in allotment.devices:
+        why = _find_reason(allotment, device.uuid, entry=entry)
         if why is not None:
-            return f"GPU {gpu.index} {why}"
+            return f"{'GPU' if device.instance is None else 'MIG device'} {device.index} {why}"
     return None
 
 
@@ -43,6 +43,9 @@ def _build_inventory(node: Node) -> Inventory:
                 memory_bytes=gpu.memory_bytes,
                 compute_capability=gpu.compute_capability,
                 mig=MigMode(gpu.mig.value),
+                instances=tuple(
+                    MigInstance(uuid=one.uuid, index=one.index, profile=str(one.profile)) for one in gpu.instances
+                ),
             )
             for index, gpu in enumerate(node.present)
         ),

@@ -43,14 +43,14 @@ def test_an_invalid_file_gives_all_its_errors_on_stderr(file, capsys):
 
 
 def test_warnings_are_shown_and_do_not_make_a_file_invalid(file, capsys):
-    path = file('flags: {gdsEnabled: yes}\ndevices: {exclude: ["0:0"]}\nimex: {channelIDs: [0]}\n')
+    path = file("flags: {gdsEnabled: yes}\nimex: {required: true,\n  channelIDs: [0]}\n")
     assert main(["config", "check", path]) == 0
     out, err = capsys.readouterr()
     assert out == f"{path}: valid\n"
     assert err.splitlines() == [
         f"{path}:1:21: warning: flags.gdsEnabled: yes is read as true; write true",
         (
-            f"{path}:2: warning: devices.exclude: not built yet (these MIG devices would be left to others); "
+            f"{path}:2: warning: imex.required: not built yet (no GPU would be offered without an IMEX channel); "
             "what it concerns is withheld"
         ),
         (f"{path}:3: warning: imex.channelIDs: not built yet (containers would get an IMEX channel); it is ignored"),

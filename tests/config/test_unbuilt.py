@@ -23,16 +23,11 @@ SOURCES = Path(nvdp.__file__).parent
 # What reads a key only in order to withhold, to show or to simulate.
 NOT_READERS = ("config/", "commands/config.py", "commands/flags.py")
 NOT_READERS += ("planning/withholding.py", "planning/pins.py", "planning/mps.py")
-MIG = "MIG-3eb87630-93d5-b2b6-b8ff-9b359caf4ee2"
 SHARED = "sharing: {timeSlicing: {resources: [{name: gpu, replicas: 2, %s}]}}"
 
 USES = [
-    ('devices: {exclude: ["0:0"]}', "devices.exclude", Outcome.WITHHOLD),
-    (f"devices: {{cordon: [0, {MIG}]}}", "devices.cordon", Outcome.WITHHOLD),
-    ("flags: {migStrategy: single}", "flags.migStrategy", Outcome.WITHHOLD),
     ("flags: {deviceDiscoveryStrategy: tegra}", "flags.deviceDiscoveryStrategy", Outcome.WITHHOLD),
     ("flags: {plugin: {deviceListStrategy: [envvar, cdi-cri]}}", "flags.plugin.deviceListStrategy", Outcome.WITHHOLD),
-    (SHARED % 'rename: s, devices: ["1:0", 2]', "sharing.timeSlicing.resources[0].devices", Outcome.WITHHOLD),
     ("sharing: {mps: {resources: [{name: gpu, replicas: 2}]}}", "sharing.mps.resources[0]", Outcome.WITHHOLD),
     ("flags: {gfd: {oneshot: true}}", "flags.gfd.oneshot", Outcome.WARN),
 ]
@@ -53,9 +48,11 @@ def test_a_use_of_a_later_key_is_found_with_its_line_and_outcome(text: str, path
         SHARED % "rename: s, devices: [0, 1]",
         SHARED % "rename: s, devices: 2",
         SHARED.replace("{resources", "{requireDistinctGPUs: true, renameByDefault: true, resources") % "",
-        'devices: {exclude: [0, "0000:10:00.0"], cordon: [1]}',
+        'devices: {exclude: [0, "0000:10:00.0", "1:0"], cordon: [1]}',
         'resources: {gpus: [{pattern: "*A100*", name: a100}]}',
-        "flags: {migStrategy: none, deviceDiscoveryStrategy: nvml}",
+        "flags: {migStrategy: mixed, deviceDiscoveryStrategy: nvml}",
+        'resources: {mig: [{pattern: "1g.*", name: small}]}',
+        SHARED % 'rename: s, devices: ["1:0", 2]',
         "flags: {plugin: {deviceListStrategy: [volume-mounts, envvar]}}",
         "imex: {required: true}",
         "allocation: {sharedPolicy: spread, numaHints: false, modeChange: immediate}",
@@ -74,9 +71,9 @@ def test_a_required_imex_channel_withholds_and_an_optional_one_does_not():
 
 
 def test_a_key_from_a_flag_has_no_line():
-    _, overrides = parse_options({"mig-strategy": "mixed"}, {})
+    _, overrides = parse_options({"device-discovery-strategy": "tegra"}, {})
     (unbuilt,) = find_unbuilt(read("", overrides))
-    assert (unbuilt.path, unbuilt.line) == ("flags.migStrategy", 0)
+    assert (unbuilt.path, unbuilt.line) == ("flags.deviceDiscoveryStrategy", 0)
 
 
 def test_an_option_of_a_later_feature_is_found():
@@ -106,7 +103,7 @@ def _iterate_leaves(block: type[msgspec.Struct], path: str = "", name: str = "")
 
 LEAVES = [*_iterate_leaves(Document)]
 # Keys of which some values are built, or which say more about one that is.
-PARTLY = {later.path for later in LATER if later.uses is not None} | {"sharing.timeSlicing.resources[].devices"}
+PARTLY = {later.path for later in LATER if later.uses is not None}
 LATE = [leaf for leaf in LEAVES if any(f"{leaf.path}.".startswith((f"{it.path}.", f"{it.path}[]")) for it in LATER)]
 BUILT = [
     leaf for leaf in LEAVES if leaf not in LATE and not leaf.path.startswith(("version", "resources", "sharing.mps"))

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from nvdp.config.unbuilt import LATER, Outcome
-from tests.daemon.node import GPU, build_config, gpu_uuid, healthy, on_node, wait_healthy
+from tests.daemon.node import GPU, build_config, gpu_uuid, healthy, wait_healthy
 from tests.daemon.process import LIMIT_S, wait_until
 
 ALL = {0, 1, 2, 3}
@@ -19,22 +17,15 @@ def share(**entry: Any) -> dict[str, Any]:
 
 # What a file says, and the cards that are not on offer because of it.
 WITHHELD: dict[str, tuple[dict[str, Any], set[int]]] = {
-    "devices.exclude": ({"devices": {"exclude": [f"MIG-{gpu_uuid(1)}/1/0"]}}, {1}),
-    "devices.cordon": ({"devices": {"cordon": ["2:0", "0:1"]}}, {0, 2}),
     "flags.deviceDiscoveryStrategy": ({"flags": {"deviceDiscoveryStrategy": "tegra"}}, ALL),
     "flags.plugin.deviceListStrategy": ({"flags": {"plugin": {"deviceListStrategy": ["cdi-cri"]}}}, ALL),
-    "sharing.timeSlicing.resources[].devices": (
-        {"sharing": {"timeSlicing": share(devices=["3:0"], rename="nvidia.com/gpu.some")}},
-        {3},
-    ),
     "sharing.mps.resources[]": ({"sharing": {"mps": share(devices=[1, 2], rename="nvidia.com/gpu.mps")}}, {1, 2}),
     "imex.required": ({"imex": {"channelIDs": [0], "required": True}}, ALL),
 }
-MIG = "flags.migStrategy"
 
 
 def test_every_such_key_is_in_the_table():
-    assert WITHHELD.keys() | {MIG} == {later.path for later in LATER if later.outcome is Outcome.WITHHOLD}
+    assert WITHHELD.keys() == {later.path for later in LATER if later.outcome is Outcome.WITHHOLD}
 
 
 def test_what_the_file_keeps_back_is_not_offered(kubelet, start, config_map):
@@ -59,18 +50,6 @@ def test_what_the_file_keeps_back_is_not_offered(kubelet, start, config_map):
 
 def _find_withheld(daemon) -> set[str]:
     return {dict(labels)["uuid"] for name, labels in daemon.metrics() if name == "nvdp_device_withheld"}
-
-
-@on_node(machine={"model": "a100-sxm4-80gb", "mig": "enabled", "instances": [{"profile": "1g.10gb"}]})
-@pytest.mark.parametrize("strategy", ["single", "mixed"])
-def test_gpus_in_mig_mode_are_not_offered_where_their_instances_are_meant(kubelet, start, strategy):
-    daemon = start(build_config(flags={"migStrategy": strategy}))
-
-    daemon.wait_ready()
-    daemon.log.wait_for("EntryWithheld")
-    daemon.wait_scans(1)
-    assert not healthy(kubelet)
-    assert kubelet.registrations == ()
 
 
 PATHS = {"imex.channelIDs", "flags.gfd.oneshot", "--node-condition"}

@@ -35,6 +35,7 @@ ONLY_AFTER_TROUBLE = {
     "nvdp_xid_events_total",
     "nvdp_nvml_errors_total",
     "nvdp_service_restarts_total",
+    "nvdp_mig_instances",  # and these once a GPU is cut
 }
 
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from nvdp.model.inventory import MigMode
 from nvdp.model.listing import Strategy
 from nvdp.model.reasons import Cause
-from nvdp.planning.allotment import allot, find_excluded, resolve_pins
+from nvdp.planning.allotment import allot, find_untold, resolve_pins
 from nvdp.planning.assignment import Assignment, Form
 from tests.planning.allotting import allotted, show, shown
-from tests.planning.values import ailment, gpu, inventory, parse, uuid
+from tests.planning.values import ailment, cut, gpu, inventory, mig_uuid, parse, uuid
 
 A100, T400 = "NVIDIA A100-SXM4-80GB", "NVIDIA T400"
 NINE = [gpu(0, product=T400), *(gpu(number, product=A100, compute_capability="8.0") for number in range(1, 9))]
@@ -119,12 +119,17 @@ def test_an_excluded_card_is_excluded_whatever_else_the_file_says_of_it():
     assert shown(allotted(text, gpu(0, mig=MigMode.ENABLED, product=None))) == {0: "-Excluded"}
 
 
-def test_a_mig_device_that_is_excluded_withholds_its_card_and_excludes_nothing():
-    gpus = [gpu(0), gpu(1)]
-    config = parse('devices: {exclude: ["1:0"]}')
-    pins = resolve_pins(config, gpus, {}, {})
-    assert find_excluded(config, gpus, pins) == {}
-    assert shown(allot(config, inventory(*gpus), pins)) == {0: "gpu", 1: "-NotBuilt gpu"}
+def test_of_what_is_excluded_and_of_what_is_no_device_of_its_own_nothing_need_be_told():
+    gpus = [gpu(0), gpu(1), cut(2, "1g.5gb", "2g.10gb"), cut(3, "1g.5gb")]
+    small = [mig_uuid(2, 0), mig_uuid(2, 1)]
+    for text, untold in {
+        "devices: {exclude: [0]}": {uuid(0), *small, mig_uuid(3, 0)},
+        "flags: {migStrategy: mixed}": set(),
+        'flags: {migStrategy: mixed}\ndevices: {exclude: ["2:0", 3]}': {small[0], uuid(3), mig_uuid(3, 0)},
+        'devices: {exclude: ["2:0"]}': {uuid(2), *small, mig_uuid(3, 0)},
+    }.items():
+        config = parse(text)
+        assert find_untold(config, gpus, resolve_pins(config, gpus, {}, {})) == untold, text
 
 
 # Names and ways of sharing

@@ -6,20 +6,22 @@ import msgspec
 
 from nvdp.model.listing import AllocationFacts, GpuFacts, Strategy
 from nvdp.model.reasons import Cause, Reason
-from nvdp.planning.announcing import announce_emptied, announce_health, announce_plan, describe_changes
+from nvdp.planning.announcing import announce_emptied, announce_plan, describe_changes
 from nvdp.planning.assignment import Assignment, Form, Withheld
+from nvdp.planning.health_news import Around, announce_health
 from nvdp.planning.indices import Renumbered
 from nvdp.planning.plan import ModeChange, Plan
-from tests.planning.values import GPU, SHARED, ailment, gpu, holding, inventory, listed, uuid
+from tests.planning.values import GPU, SHARED, ailment, device, gpu, holding, listed, uuid
 
 A, B = uuid(0), uuid(1)
 WHOLE, SLICED, RENAMED = Form(GPU, shared=False), Form(GPU, shared=True), Form(SHARED, shared=True)
 GIB = 2**30
 
 
-def plan(*, changes=(), assignments=None, withheld=None, lists=None, cordoned=None, renumbered=None):
+def plan(*, gpus=(), changes=(), assignments=None, withheld=None, lists=None, cordoned=None, renumbered=None):
     assigned = {one: Assignment(form=form) for one, form in (assignments or {}).items()}
     return Plan(
+        devices=tuple(device(one) for one in gpus),
         lists=lists or {},
         planned={},
         assignments=assigned,
@@ -30,19 +32,24 @@ def plan(*, changes=(), assignments=None, withheld=None, lists=None, cordoned=No
     )
 
 
+def located(one, *gpus):
+    """The plan on a node with these GPUs."""
+    return msgspec.structs.replace(one, devices=tuple(device(card) for card in gpus))
+
+
 def change(number, before=WHOLE, after=RENAMED, holder="team-a/train-7"):
     return ModeChange(gpu_uuid=uuid(number), before=before, after=after, holder=holder)
 
 
 def told(before, after, *gpus):
-    return [(one.reason, one.text) for one in announce_plan(before, after, inventory(*gpus))]
+    return [(one.reason, one.text) for one in announce_plan(before, located(after, *gpus))]
 
 
 # mode changes
 
 
 def test_a_change_that_waits_for_a_pod_is_told_with_both_names_and_the_pod():
-    (one,) = announce_plan(None, plan(changes=[change(0)]), inventory())
+    (one,) = announce_plan(None, plan(changes=[change(0)]))
     assert one.reason is Reason.MODE_CHANGE_WAITING
     assert one.text == f"{A}: nvidia.com/gpu → nvidia.com/gpu.shared waits for team-a/train-7"
     assert one.fields == {"devices": [A], "pod": "team-a/train-7"}
@@ -200,9 +207,10 @@ def test_what_an_edit_changed_is_told_in_planned_devices():
 
 
 def told_of_health(before, after, *, gpus=(), lists=(), holders=(), wall=1000.0):
-    known = {one.uuid: one for one in gpus}
+    known = {one.uuid: device(one) for one in gpus}
     current = plan(lists={one.resource: one for one in lists}) if lists else None
-    return announce_health(before, after, gpus=known, plan=current, holders=holders, recoveries={}, wall=wall)
+    around = Around(devices=known, plan=current, holders=holders, recoveries={}, wall=wall)
+    return announce_health(before, after, around)
 
 
 XID = ailment(Cause.LOST, "fallen off the bus; driver asks for a reboot")
@@ -270,7 +278,7 @@ def test_a_card_that_takes_no_new_pods_for_its_index_is_told_once_and_once_more_
     offered, waiting = ({GPU: listed(GPU, A)}, {GPU: listed(GPU, A, unhealthy=(A,))})
     before = plan(assignments={A: WHOLE}, lists=offered)
     after = plan(assignments={A: WHOLE}, lists=waiting, renumbered=MOVED)
-    (one,) = announce_plan(before, after, inventory(gpu(0)))
+    (one,) = announce_plan(before, located(after, gpu(0)))
     assert one.reason is Reason.DEVICE_UNHEALTHY
     assert one.text == (
         f"{A} (index 0, 0000:10:00.0): held by team/nb as index 1, and it is 0 now; "

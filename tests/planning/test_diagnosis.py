@@ -26,7 +26,8 @@ from nvdp.model.status import (
     Withheld,
 )
 from nvdp.planning import remedies
-from nvdp.planning.diagnosis import Gravity, diagnose, join_some
+from nvdp.planning.diagnosis import diagnose
+from nvdp.planning.findings import Gravity, join_some
 from nvdp.planning.vitals import ACTIONS, NO_ACTION, UNSUPPORTED
 from nvdp.planning.xids import Advice
 from tests.planning.values import GPU, SHARED, holding, uuid
@@ -423,7 +424,7 @@ def test_every_reason_for_withholding_has_a_remedy_of_its_own_or_the_common_one(
     sources = "".join(
         (ROOT / f"nvdp/planning/{name}.py").read_text() for name in ("allotment", "fitting", "withholding")
     )
-    named = set(re.findall(r'reason="(\w+)"', sources)) | {"NotBuilt", "Unsupported"}
+    named = set(re.findall(r'reason="(\w+)"', sources)) | {"NotBuilt", "MIGInvalid"}
     assert set(remedies.WITHHELD) <= named
 
 

@@ -15,14 +15,14 @@ from nvdp.model.listing import (
 )
 from nvdp.planning.allotment import allot
 from nvdp.planning.facts import build_facts
-from tests.planning.values import gpu, inventory, parse, sliced, uuid
+from tests.planning.values import device, gpu, inventory, parse, sliced, uuid
 
 CONTROL = ("/dev/nvidiactl", "/dev/nvidia-uvm")
 
 
 def facts_of(config, *gpus, leaving=False):
     assignments = [] if leaving else allot(config, inventory(*gpus), {}).assignments.values()
-    return build_facts(config, gpus, assignments, CONTROL)
+    return build_facts(config, [device(one) for one in gpus], assignments, CONTROL)
 
 
 def node(path, host=None):

@@ -10,11 +10,11 @@ from nvdp.model.listing import ListedDevice
 from nvdp.planning.assignment import Assignment, Form
 from nvdp.planning.fitting import fit, withhold_excess
 from nvdp.planning.sizing import LIMIT_BYTES, most_replicas
-from tests.planning.values import GPU, SHARED, gpu, list_bytes, uuid
+from tests.planning.values import GPU, SHARED, device, gpu, list_bytes, uuid
 
 pytestmark = [pytest.mark.invariant(8), pytest.mark.requirement(40)]
 
-FOUR = [gpu(number) for number in range(4)]
+FOUR = [device(gpu(number)) for number in range(4)]
 FOR_THREE = most_replicas(tuple((uuid(number), None) for number in range(3)))
 
 

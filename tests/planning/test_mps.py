@@ -12,7 +12,7 @@ from nvdp.planning.allotment import resolve_pins
 from nvdp.planning.entries import list_entries
 from nvdp.planning.mps import ClientLimits, find_client_limits
 from tests.planning.allotting import allotted, shown
-from tests.planning.values import gpu, parse, uuid
+from tests.planning.values import cut, device, gpu, mig_uuid, parse, uuid
 
 GIB, MIB = 2**30, 2**20
 CUDA_12, CUDA_13_0, CUDA_13_1 = (Driver(version="x", cuda_version=cuda) for cuda in ("12.4", "13.0", "13.1"))
@@ -47,17 +47,17 @@ REFUSED = {
     ),
     "a MIG device by its place": (
         mps(devices='[0, "1:0"]'),
-        [],
+        [card(0), cut(1, "1g.5gb")],
         f"{PATH}.devices[1]: 1:0 is a MIG device; MPS on MIG is not supported",
     ),
     "a MIG device by its UUID": (
-        mps(devices=f"[0, {MIG_UUID}]"),
-        [card(0), card(1, mig=MigMode.ENABLED)],
-        f"{PATH}.devices[1]: {MIG_UUID} is a MIG device; MPS on MIG is not supported",
+        mps(devices=f"[0, {mig_uuid(1, 0)}]"),
+        [card(0), cut(1, "1g.5gb")],
+        f"{PATH}.devices[1]: {mig_uuid(1, 0)} is a MIG device; MPS on MIG is not supported",
     ),
     "a limit for a MIG device": (
-        mps(f'{PER_DEVICE}: {{"1:0": 1Gi}}'),
-        [],
+        mps(f'{PER_DEVICE}: {{"1:0": 1Gi}}', devices="[0]"),
+        [card(0), cut(1, "1g.5gb")],
         f"{PATH}.{PER_DEVICE}.1:0: 1:0 is a MIG device; MPS on MIG is not supported",
     ),
     "too old": (
@@ -205,7 +205,7 @@ def test_one_replica_needs_a_daemon_and_so_a_card_that_can_do_mps():
 def limits(text, one):
     config = parse(text)
     (entry,) = list_entries(config)
-    return find_client_limits(entry, one, resolve_pins(config, [card(0), one], {}, {}))
+    return find_client_limits(entry, device(one), resolve_pins(config, [card(0), one], {}, {}))
 
 
 FEW = "defaultActiveThreadPercentage: 50"

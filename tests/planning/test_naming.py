@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nvdp.planning.naming import name_gpu
-from tests.planning.values import gpu, parse
+from nvdp.planning.naming import name_device
+from tests.planning.values import device, gpu, parse
 
 A100, T400 = "NVIDIA A100-SXM4-80GB", "NVIDIA T400"
 
@@ -15,7 +15,7 @@ A100, T400 = "NVIDIA A100-SXM4-80GB", "NVIDIA T400"
 def named(rules, product):
     """The name's part behind the domain and the number of its rule; None for a GPU without a name."""
     entries = ", ".join(f'{{pattern: "{pattern}", name: {name}}}' for pattern, name in rules)
-    name = name_gpu(parse(f"resources: {{gpus: [{entries}]}}"), gpu(0, product=product))
+    name = name_device(parse(f"resources: {{gpus: [{entries}]}}"), device(gpu(0, product=product)))
     return None if name is None else (name.name.removeprefix("nvidia.com/"), name.rule)
 
 

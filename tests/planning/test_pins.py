@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nvdp.model.inventory import MigMode
 from nvdp.model.reasons import Cause
 from nvdp.planning.pins import find_unmatched, list_references, pin_indices
 from tests.planning.allotting import numbers
-from tests.planning.values import ailment, gpu, parse, uuid
+from tests.planning.values import ailment, cut, device, gpu, mig_uuid, parse, uuid
 
 pytestmark = pytest.mark.invariant(10)
 
@@ -26,11 +25,16 @@ def pin(config, gpus, ailments=None, before=None):
 
 def concerned(config, gpus, pins):
     """The cards that any reference of the file names, by number."""
-    return numbers(one.uuid for one in gpus if any(ref.matches(one, pins) for ref in list_references(config)))
+    named = (one for one in whole(gpus) if any(ref.matches(one, pins) for ref in list_references(config)))
+    return numbers(one.uuid for one in named)
+
+
+def whole(gpus):
+    return [device(one) for one in gpus]
 
 
 def unmatched(config, gpus, pins=None):
-    return list(find_unmatched(config, gpus, pin(config, gpus) if pins is None else pins))
+    return list(find_unmatched(config, whole(gpus), pin(config, gpus) if pins is None else pins))
 
 
 # References
@@ -71,9 +75,9 @@ def test_every_reference_of_the_file_is_found_with_its_path():
         (uuid(1).lower().replace("gpu-", "GPU-"), [1]),
         ('"0000:11:00.0"', [1]),
         ('"00000000:11:00.0"', [1]),
-        ('"1:0"', [1]),
-        (f"MIG-{uuid(1)}/1/0", [1]),
-        (MIG_UUID, []),  # does not tell its card
+        ('"1:0"', []),  # a MIG device, and there is none
+        (f"MIG-{uuid(1)}/1/0", []),
+        (MIG_UUID, []),
         ("7", []),
         (uuid(7), []),
         ('"0000:99:00.0"', []),
@@ -83,12 +87,6 @@ def test_a_card_is_found_by_each_of_the_five_spellings(ref, cards):
     config = parse(f"devices: {{exclude: [{ref}]}}")
     gpus = [gpu(0), gpu(1), gpu(2)]
     assert concerned(config, gpus, pin(config, gpus)) == cards
-
-
-def test_a_mig_device_whose_uuid_does_not_tell_its_card_may_be_of_any_card_in_mig_mode():
-    (reference,) = list_references(parse(f"devices: {{exclude: [{MIG_UUID}]}}"))
-    gpus = [gpu(0, mig=MigMode.ENABLED), gpu(1, mig=MigMode.DISABLED), gpu(2, mig=None)]
-    assert [reference.may_match(one, {}) for one in gpus] == [True, False, False]
 
 
 @pytest.mark.parametrize("ref", [uuid(1), '"0000:11:00.0"', f"MIG-{uuid(1)}/1/0", MIG_UUID])
@@ -103,11 +101,24 @@ def test_an_index_is_pinned_to_the_card_that_has_it():
     assert pin(EXCLUDE_1, [gpu(0), gpu(1)]) == {KEY_1: uuid(1)}
 
 
-def test_a_mig_index_is_pinned_by_its_gpu():
+def test_a_mig_index_is_pinned_to_the_mig_device_that_has_it():
     config = parse('devices: {exclude: ["1:0"]}')
-    pins = pin(config, [gpu(0), gpu(1)])
-    assert pins == {"devices.exclude=1:0": uuid(1)}
-    assert concerned(config, [gpu(0, index=1), gpu(1, index=0)], pins) == [1]
+    pins = pin(config, [gpu(0), cut(1, "1g.5gb", "2g.10gb")])
+    assert pins == {"devices.exclude=1:0": mig_uuid(1, 0)}
+    renumbered = [gpu(0, index=1), cut(1, "1g.5gb", "2g.10gb", index=0)]
+    assert pin(config, renumbered, before=pins) == pins
+    without = [gpu(0), cut(1)]
+    (said,) = unmatched(config, without, pin(config, without, before=pins))
+    assert f"1:0 was {mig_uuid(1, 0)}, which is not on this node any more" in said
+
+
+def test_a_mig_index_that_no_device_has_means_none_that_was_there_then():
+    config = parse('devices: {exclude: ["1:1"]}')
+    before = pin(config, [cut(0, "1g.5gb"), cut(1, "1g.5gb")])
+    assert set(before.values()) == {mig_uuid(0, 0), mig_uuid(1, 0)}
+    assert pin(config, [cut(0, "1g.5gb"), cut(1, "1g.5gb", "1g.5gb")], before=before) == {
+        "devices.exclude=1:1": mig_uuid(1, 1)
+    }
 
 
 def test_a_pin_survives_a_renumbering():
@@ -249,7 +260,7 @@ def test_what_an_index_cannot_mean_is_forgotten_with_the_reference():
 # What names nothing
 
 
-def test_references_that_name_nothing_here_are_told_but_mig_devices_are_not_looked_up():
+def test_references_that_name_nothing_here_are_told():
     config = parse(f"""\
         devices:
           exclude: [0, {uuid(9)}, "0000:99:00.0"]
@@ -259,6 +270,8 @@ def test_references_that_name_nothing_here_are_told_but_mig_devices_are_not_look
         f"devices.exclude[1]: {uuid(9)} {ABSENT}",
         f"devices.exclude[2]: 0000:99:00.0 {ABSENT}",
         f"devices.cordon[0]: 7 {ABSENT}",
+        f"devices.cordon[1]: 7:1 {ABSENT}",
+        f"devices.cordon[2]: {MIG_UUID} {ABSENT}",
     ]
 
 
@@ -285,7 +298,7 @@ def parse_lists(lists):
 
 def by_reference(config, gpus, pins):
     return {
-        reference.key: numbers(one.uuid for one in gpus if reference.matches(one, pins))
+        reference.key: numbers(one.uuid for one in whole(gpus) if reference.matches(one, pins))
         for reference in list_references(config)
     }
 

@@ -45,7 +45,7 @@ def row_of(preview, resource):
 
 def table(preview):
     return [
-        (row.resource, len(row.gpus), row.assignment.replicas, row.advertised, row.healthy_count)
+        (row.resource, len(row.devices), row.assignment.replicas, row.advertised, row.healthy_count)
         for row in preview.rows
     ]
 
@@ -87,7 +87,7 @@ def test_the_default_comes_after_the_rules_and_before_what_is_shared():
 
 def test_what_an_entry_asks_for_in_vain_is_a_row_with_nothing_advertised():
     row = row_of(build_preview(parse(MIXED), node(7)), MPS)
-    assert (len(row.gpus), row.assignment.replicas, row.advertised, row.healthy_count) == (1, 4, 0, 0)
+    assert (len(row.devices), row.assignment.replicas, row.advertised, row.healthy_count) == (1, 4, 0, 0)
     assert row.assignment.strategy is Strategy.MPS
     assert row.withheld.path == "sharing.mps.resources[0]"
     assert str(row.limits[uuid(4)]) == "50 % threads, 20 GiB per client"
@@ -260,11 +260,11 @@ def situations(draw):
 def test_each_card_is_in_one_row_or_left_out_without_one(situation):
     config, known = situation
     preview = build_preview(config, known)
-    in_rows = Counter(one.uuid for row in preview.rows for one in row.gpus)
+    in_rows = Counter(one.uuid for row in preview.rows for one in row.devices)
     rowless = Counter(one.uuid for one in preview.left_out if one.why in {Why.EXCLUDED, Why.UNNAMED})
     assert in_rows + rowless == Counter(one.uuid for one in known.inventory.gpus)
     assert max(Counter(one.uuid for one in preview.left_out).values(), default=0) <= 1
-    withheld = {one.uuid for row in preview.rows if row.withheld is not None for one in row.gpus}
+    withheld = {one.uuid for row in preview.rows if row.withheld is not None for one in row.devices}
     assert withheld == {one.uuid for one in preview.left_out if one.why is Why.WITHHELD}
 
 
@@ -285,8 +285,8 @@ def test_a_node_file_says_the_same_as_the_node_but_for_what_pods_hold(situation)
     config, known = situation
     live = build_preview(config, known)
     offline = build_preview(config, Node(inventory=known.inventory, ailments=known.ailments))
-    assert [(row.assignment, row.gpus, row.withheld) for row in live.rows] == [
-        (row.assignment, row.gpus, row.withheld) for row in offline.rows
+    assert [(row.assignment, row.devices, row.withheld) for row in live.rows] == [
+        (row.assignment, row.devices, row.withheld) for row in offline.rows
     ]
     assert live.left_out == offline.left_out
     assert (live.warnings, live.notes) == (offline.warnings, offline.notes)

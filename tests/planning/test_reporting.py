@@ -20,6 +20,7 @@ A, B = uuid(0), uuid(1)
 
 def plan(*lists, planned=None, withheld=None, changes=()):
     return Plan(
+        devices=(),
         lists={one.resource: one for one in lists},
         planned=planned or {},
         assignments={},

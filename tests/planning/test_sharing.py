@@ -114,12 +114,6 @@ def test_a_listed_card_without_a_name_is_withheld_and_no_more_is_said():
     assert allotment.unmatched == ()
 
 
-def test_a_mig_device_is_no_card_of_another_resource():
-    allotment = allotted(share('name: mig-1g.10gb; devices: ["0:0"]; rename: m'), gpu(0), gpu(1))
-    assert shown(allotment) == {0: "-NotBuilt m/2", 1: "gpu"}
-    assert allotment.unmatched == ()
-
-
 def test_one_card_spelled_in_two_ways_stays_with_the_first_entry_and_the_later_one_is_withheld():
     text = share(f"devices: [{uuid(1)}, 0]", 'devices: [2, "0000:11:00.0", 0000:10:00.1]; rename: t').replace(
         "0000:10:00.1", '"0000:10:00.0"'
@@ -136,16 +130,6 @@ def test_one_card_spelled_in_two_ways_stays_with_the_first_entry_and_the_later_o
 def test_a_card_named_by_its_uuid_is_introduced_once():
     text = share("devices: [1]", f"devices: [2, {uuid(1)}]; rename: t")
     assert allotted(text, *FOUR).withheld[uuid(2)].text.startswith(f"{uuid(1)} is already shared by ")
-
-
-def test_mig_devices_of_one_card_may_be_in_several_entries():
-    text = share('devices: ["1:0"]', 'devices: ["1:1", 2]; rename: t')
-    assert shown(allotted(text, *FOUR)) == {0: "gpu", 1: "-NotBuilt s/2", 2: "t/2", 3: "gpu"}
-
-
-def test_a_card_and_its_mig_device_in_two_entries_are_one_card_in_two_ways():
-    text = share('devices: ["1:0"]', "devices: [1, 2]; rename: t")
-    assert shown(allotted(text, *FOUR)) == {0: "gpu", 1: "-NotBuilt s/2", 2: "-EntryInvalid t/2", 3: "gpu"}
 
 
 @pytest.mark.parametrize("devices", ["4", "3", "all", "[0]"])

@@ -16,7 +16,6 @@ GPUS = [
     gpu(3, product="NVIDIA A100-SXM4-80GB", mig=MigMode.DISABLED),
 ]
 ALL = [0, 1, 2, 3]
-MIG_UUID = "MIG-3eb87630-93d5-b2b6-b8ff-9b359caf4ee2"
 
 
 def withheld(text, *gpus):
@@ -35,32 +34,18 @@ CASES = {
     "time-slicing for some": (SLICES % "[0, 3]", []),
     "time-slicing for so many": (SLICES % "2", []),
     "cordoned": ("devices: {cordon: [0, 3]}", []),
+    "a MIG device of another node": ('devices: {exclude: ["9:0"]}', []),
     "names of their own": ('resources: {gpus: [{pattern: "NVIDIA A100*", name: nvidia.com/a100}]}', []),
     "different GPUs for a container": (
         "sharing: {timeSlicing: {requireDistinctGPUs: true, resources: [{name: gpu, replicas: 2}]}}",
         [],
     ),
-    "a MIG device excluded by its place": ('devices: {exclude: ["2:0"]}', [2]),
-    "a MIG device excluded by a UUID that does not tell its GPU": (f"devices: {{exclude: [{MIG_UUID}]}}", [2]),
-    "a MIG device excluded by a UUID that tells its GPU": (f"devices: {{exclude: [MIG-{uuid(3)}/1/0]}}", [3]),
-    "a MIG device excluded that is not of this node": ('devices: {exclude: ["9:0"]}', []),
-    "a MIG device cordoned, and a card": ('devices: {cordon: ["2:0", 1]}', [2]),
-    "a MIG device cordoned by a UUID that does not tell its GPU": (f"devices: {{cordon: [{MIG_UUID}]}}", [2]),
-    "a MIG device and a card time-sliced": (SLICES % '["3:0", 0]', [3]),
-    "a MIG device time-sliced whose UUID does not tell its GPU": (SLICES % f"[{MIG_UUID}]", [2]),
-    "MIG devices in place of GPUs in MIG mode": ("flags: {migStrategy: mixed}", [2]),
-    "the same for single": ("flags: {migStrategy: single}", [2]),
     "CDI": ("flags: {plugin: {deviceListStrategy: [cdi-cri]}}", ALL),
     "CDI beside the environment": ("flags: {plugin: {deviceListStrategy: [envvar, cdi-annotations]}}", ALL),
     "environment and mounts": ("flags: {plugin: {deviceListStrategy: [envvar, volume-mounts]}}", []),
     "MPS": (MPS % "replicas: 2", ALL),
     "MPS for some": (MPS % "rename: m, replicas: 2, devices: [1, 3]", [1, 3]),
     "MPS for so many": (MPS % "rename: m, replicas: 2, devices: 2", [0, 1]),
-    "MPS for a MIG device": (MPS % 'rename: m, replicas: 2, devices: ["3:0"]', [3]),
-    "MPS for a MIG device whose UUID does not tell its GPU": (
-        MPS % f"rename: m, replicas: 2, devices: [{MIG_UUID}]",
-        [2],
-    ),
     "MPS for a name that no GPU has": (MPS.replace("name: gpu", "name: x") % "replicas: 2", []),
     "MPS with one replica, which needs its daemon too": (MPS % "rename: m, replicas: 1, devices: [1]", [1]),
     "a Tegra system": ("flags: {deviceDiscoveryStrategy: tegra}", ALL),
@@ -83,32 +68,21 @@ def test_every_key_whose_loss_would_offer_a_device_is_among_these_cases():
             assert place in used, f"{later.path} has no case"
 
 
-@pytest.mark.parametrize("block", ["timeSlicing", "mps"])
-def test_an_entry_is_not_taken_for_the_tenth_one_whose_number_begins_alike(block):
+def test_an_entry_is_not_taken_for_the_tenth_one_whose_number_begins_alike():
     others = "".join(f"{{name: nvidia.com/x{number}, replicas: 2}}, " for number in range(10))
-    entry = '{name: gpu, rename: gpu.ts, replicas: 2, devices: ["3:0"]}'
-    assert [*withheld(f"sharing: {{{block}: {{resources: [{others}{entry}]}}}}")] == [3]
+    entry = "{name: gpu, rename: gpu.ts, replicas: 2, devices: [3]}"
+    assert [*withheld(f"sharing: {{mps: {{resources: [{others}{entry}]}}}}")] == [3]
 
 
 def test_the_reason_is_a_word_and_the_text_says_what_would_have_been():
-    held = withheld('devices: {exclude: ["0:0"]}\nflags: {migStrategy: mixed}')
-    assert {number: (one.reason, one.path) for number, one in held.items()} == {
-        0: ("NotBuilt", "devices.exclude"),
-        2: ("Unsupported", "flags.migStrategy"),
-    }
-    assert held[0].text == "not built yet (these MIG devices would be left to others)"
+    held = withheld("imex: {channelIDs: [0], required: true}")
+    assert {(one.reason, one.path) for one in held.values()} == {("NotBuilt", "imex.required")}
+    assert held[0].text == "not built yet (no GPU would be offered without an IMEX channel)"
 
 
 def test_of_several_reasons_the_first_of_the_list_counts():
-    assert withheld('devices: {exclude: ["0:0"]}\nimex: {channelIDs: [0], required: true}')[0].path == "devices.exclude"
-
-
-@pytest.mark.invariant(10)
-def test_a_card_of_which_a_mig_device_is_excluded_stays_withheld_when_nvml_renumbers():
-    text = 'devices: {exclude: ["1:0"]}'
-    renumbered = [gpu(1, index=0), gpu(2, index=1)]
-    pins = {"devices.exclude=1:0": uuid(1)}
-    assert shown(allotted(text, *renumbered, before=pins)) == {1: "-NotBuilt gpu", 2: "gpu"}
+    text = "flags: {deviceDiscoveryStrategy: tegra}\nimex: {channelIDs: [0], required: true}"
+    assert withheld(text)[0].path == "flags.deviceDiscoveryStrategy"
 
 
 def test_replicas_alone_withhold_nothing():

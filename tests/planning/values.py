@@ -8,9 +8,10 @@ from nvdp.config.load import parse_config
 from nvdp.config.schema import Config
 from nvdp.model.health import Ailment
 from nvdp.model.held import Held, Holding, Source
-from nvdp.model.inventory import Driver, Gpu, Inventory
+from nvdp.model.inventory import Driver, Gpu, Inventory, MigInstance, MigMode
 from nvdp.model.listing import ListedDevice, ResourceList
 from nvdp.model.reasons import Cause
+from nvdp.planning.devices import Device
 from nvdp.planning.ledger import Given, give, note_taken
 from nvdp.planning.plan import Inputs
 from nvdp.planning.sizing import device_bytes
@@ -26,6 +27,31 @@ def gpu(number: int, **facts) -> Gpu:
     """GPU ``number`` in slot ``number``, on no NUMA node; ``facts`` replace what is said here."""
     known = {"uuid": uuid(number), "index": number, "minor": number, "product": "NVIDIA A10"}
     return Gpu(**(known | {"pci": f"0000:{number + 16:02x}:00.0"} | facts))
+
+
+def mig_uuid(number: int, index: int) -> str:
+    return f"MIG-00000000-0000-0000-{number:04d}-{index:012d}"
+
+
+def cut(number: int, *profiles: str, **facts) -> Gpu:
+    """GPU ``number`` in MIG mode, with MIG devices of these profiles; each is a GPU instance of its own."""
+    instances = tuple(
+        MigInstance(
+            uuid=mig_uuid(number, index),
+            index=index,
+            gpu_instance=index + 1,
+            compute_instance=0,
+            profile=profile,
+            memory_bytes=5 * 2**30,
+        )
+        for index, profile in enumerate(profiles)
+    )
+    return gpu(number, **({"mig": MigMode.ENABLED, "instances": instances, "product": "NVIDIA A100"} | facts))
+
+
+def device(one: Gpu) -> Device:
+    """The GPU as a whole."""
+    return Device(gpu=one)
 
 
 def inventory(*gpus: Gpu) -> Inventory:

@@ -76,15 +76,22 @@ def test_each_change_is_saved_with_all_that_was_known_before(memory, disk):
     assert memory.flush(1.0)
     memory.remember_pins({})
     assert memory.flush(1.0)
-    memory.remember_indices({"nvidia.com/gpu": {"GPU-a": "0"}})
+    memory.remember_handed_out(indices={"nvidia.com/gpu": {"GPU-a": "0"}}, parents={"MIG-a": "GPU-a"})
     assert memory.flush(1.0)
     assert memory.indices == {"nvidia.com/gpu": {"GPU-a": "0"}}
+    assert memory.parents == {"MIG-a": "GPU-a"}
     names = ("nvidia.com/gpu", "nvidia.com/gpu.shared")
     assert disk.saved == [
         State(config=CONFIG, pins={"devices.exclude=1": "GPU-b"}, resources=("nvidia.com/gpu",)),
         State(config=CONFIG, pins={"devices.exclude=1": "GPU-b"}, resources=names),
         State(config=CONFIG, pins={}, resources=names),
-        State(config=CONFIG, pins={}, resources=names, indices={"nvidia.com/gpu": {"GPU-a": "0"}}),
+        State(
+            config=CONFIG,
+            pins={},
+            resources=names,
+            indices={"nvidia.com/gpu": {"GPU-a": "0"}},
+            parents={"MIG-a": "GPU-a"},
+        ),
     ]
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from nvdp.model.reasons import Cause, Reason
-from nvdp.planning.diagnosis import Gravity, diagnose
+from nvdp.planning.diagnosis import diagnose
+from nvdp.planning.findings import Gravity
 from nvdp.services.events import AllocateAnswered
 from tests.planning.values import GPU, gpu, parse, uuid
 from tests.virtual.node import VirtualNode

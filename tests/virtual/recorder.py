@@ -14,6 +14,7 @@ class Recorder:
         self.names: frozenset[str] = frozenset()
         self.pins: dict[str, str] = {}
         self.indices: dict[str, dict[str, str]] = {}
+        self.parents: dict[str, str] = {}
         self.plans = 0
         self.config: AppliedConfig | None = None
         self.told: list[tuple[Reason, str]] = []
@@ -25,9 +26,9 @@ class Recorder:
     def remember_names(self, names) -> None:
         self.names |= set(names)
 
-    def remember_indices(self, indices) -> None:
+    def remember_handed_out(self, *, indices, parents) -> None:
         self.plans += 1  # it is told once a plan
-        self.indices = dict(indices)
+        self.indices, self.parents = dict(indices), dict(parents)
 
     def remember_inventory(self, inventory) -> None: ...
 

@@ -1,0 +1,86 @@
+"""What is worth telling when the health of devices changes: each change once, in a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import msgspec
+
+from nvdp.model.health import Ailment
+from nvdp.model.held import Holding
+from nvdp.model.reasons import Cause, Reason
+from nvdp.planning.ailing import Ailments, Parts, join_parts, list_parts
+from nvdp.planning.devices import Device
+from nvdp.planning.ledger import uuid_of_id
+from nvdp.planning.plan import Plan
+from nvdp.planning.wording import Announcement, join_some, list_fields, name_device
+
+
+class Around(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known besides. ``devices`` are the GPUs and MIG devices of which is told, by UUID."""
+
+    devices: Mapping[str, Device]
+    plan: Plan | None
+    holders: Iterable[Holding]
+    recoveries: Mapping[str, str]
+    wall: float
+
+
+def announce_health(before: Ailments, after: Ailments, around: Around) -> tuple[Announcement, ...]:
+    """Devices that turned Unhealthy, with the pods concerned, and devices that are Healthy again.
+
+    What all MIG devices of a GPU have is told of the GPU. Nothing is of a pause, which is told as one thing.
+    """
+    parts = list_parts(around.devices.values())
+    return (*_announce_ailing(before, after, parts, around), *_announce_recovered(before, after, parts, around))
+
+
+def _announce_ailing(before: Ailments, after: Ailments, parts: Parts, around: Around) -> Iterator[Announcement]:
+    told = join_parts(before, parts)
+    pods: dict[str, set[str]] = {}
+    for holding in around.holders:
+        pods.setdefault(uuid_of_id(holding.device_id), set()).add(holding.holder)
+    for uuid, ailment in join_parts(after, parts).items():
+        device = around.devices.get(uuid)
+        known = told.get(uuid) or (told.get(device.parent_uuid) if device is not None else None)
+        if (known is not None and known.cause is ailment.cause) or ailment.cause is Cause.DRIVER_PAUSED:
+            continue
+        concerned = (uuid, *parts.get(uuid, ()))
+        users = sorted({pod for one in concerned for pod in pods.get(one, ())})
+        offered = count_offered(around.plan, concerned)
+        text = f"{name_device(uuid, device)}: {ailment.text}"
+        text += f"; {sum(offered.values())} devices of {', '.join(offered)} withdrawn" if offered else ""
+        text += f"; used by {join_some(users)}" if users else ""
+        fields = {"device": uuid, "cause": ailment.cause.value, "pods": users, **list_fields(device)}
+        fields |= {"xid": ailment.xid} if ailment.xid is not None else {}
+        fields |= {"action": ailment.action} if ailment.action else {}
+        yield Announcement(Reason.DEVICE_UNHEALTHY, text, fields)
+
+
+def _announce_recovered(before: Ailments, after: Ailments, parts: Parts, around: Around) -> Iterator[Announcement]:
+    well = {uuid: ailment for uuid, ailment in before.items() if uuid not in after and uuid in around.devices}
+    for uuid, ailment in join_parts(well, parts).items():
+        if ailment.cause is not Cause.DRIVER_PAUSED:
+            yield _build_recovered(around.devices[uuid], ailment, around)
+
+
+def _build_recovered(device: Device, ailment: Ailment, around: Around) -> Announcement:
+    uuid = device.uuid
+    reason = around.recoveries.get(uuid) or around.recoveries.get(device.parent_uuid)
+    former = ailment.cause.value if ailment.xid is None else f"XID {ailment.xid}"
+    text = (
+        f"{name_device(uuid, device)}: {f'{reason}; ' if reason else ''}"
+        f"was Unhealthy for {max(0.0, around.wall - ailment.since):.0f}s ({former})"
+    )
+    fields = {"device": uuid, "cause": ailment.cause.value, **list_fields(device)}
+    return Announcement(Reason.DEVICE_RECOVERED, text, fields)
+
+
+def count_offered(plan: Plan | None, uuids: Sequence[str]) -> dict[str, int]:
+    """How many Healthy IDs of these devices each resource has."""
+    if plan is None:
+        return {}
+    counts = {
+        name: sum(len(listed.healthy_by_gpu.get(uuid, ())) for uuid in uuids) for name, listed in plan.lists.items()
+    }
+    return {name: count for name, count in counts.items() if count}

@@ -1,0 +1,96 @@
+"""The devices of the node in the words of ``model.status``: each GPU, and after it its MIG devices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from nvdp.model.health import Ailment
+from nvdp.model.inventory import Gpu, Inventory
+from nvdp.model.reasons import Cause
+from nvdp.model.status import EXCLUDED, DeviceStatus
+from nvdp.planning.ailing import drop_partial, list_parts
+from nvdp.planning.assignment import Assignment, Form, order_gpus
+from nvdp.planning.devices import Device
+from nvdp.planning.plan import Plan
+
+_NOTHING = Assignment(form=Form("", shared=False))
+
+
+def build_devices(
+    inventory: Inventory, ailments: Mapping[str, Ailment], plan: Plan | None, changed_at: Mapping[str, float]
+) -> tuple[DeviceStatus, ...]:
+    """One entry for each GPU with an identity, in list order, and one for each MIG device that there is a plan for.
+
+    ``changed_at`` is wall time by UUID. A device whose new form waits for pods that hold an old one is withheld as
+    ``Held``, and so is one that takes no new pods for its index: its health is another matter.
+    """
+    parts: dict[str, list[Device]] = {}
+    for device in plan.devices if plan is not None else ():
+        if device.instance is not None:
+            parts.setdefault(device.gpu.uuid, []).append(device)
+    known = drop_partial(ailments, list_parts(one for members in parts.values() for one in members))
+    waiting = {*(change.gpu_uuid for change in plan.changes), *plan.renumbered} if plan is not None else set()
+    telling = _Telling(known, plan, changed_at, frozenset(waiting))
+    found = []
+    for gpu in order_gpus(inventory.gpus):
+        members = parts.get(gpu.uuid, [])
+        found.append(telling.tell_cut(gpu, members) if members else telling.tell(Device(gpu=gpu)))
+        found += [telling.tell(device) for device in members]
+    return tuple(found)
+
+
+class _Telling(msgspec.Struct, frozen=True):
+    """What one picture is made of."""
+
+    ailments: Mapping[str, Ailment]
+    plan: Plan | None
+    changed_at: Mapping[str, float]
+    waiting: frozenset[str]
+
+    def tell(self, device: Device) -> DeviceStatus:
+        """A device that is, or might be, on offer."""
+        plan, uuid = self.plan, device.uuid
+        withheld = plan.withheld.get(uuid) if plan is not None else None
+        ailment = self.ailments.get(uuid)
+        reason = Cause.HELD.value if uuid in self.waiting else ""
+        if withheld is not None:
+            reason = withheld.reason
+        elif plan is not None and uuid in plan.cordoned:
+            reason = Cause.CORDONED.value
+            ailment = Ailment(cause=Cause.CORDONED, text=plan.cordoned[uuid], since=0.0)
+        offered = plan.assignments.get(uuid, _NOTHING) if plan is not None else _NOTHING
+        return self._build(device, offered, ailment, withheld=reason)
+
+    def tell_cut(self, gpu: Gpu, parts: list[Device]) -> DeviceStatus:
+        """A GPU that is offered in MIG devices: it is excluded if all of them are."""
+        assert self.plan is not None
+        reasons = {held.reason if (held := self.plan.withheld.get(one.uuid)) is not None else "" for one in parts}
+        reason = EXCLUDED if reasons == {EXCLUDED} else ""
+        return self._build(Device(gpu=gpu), _NOTHING, self.ailments.get(gpu.uuid), withheld=reason)
+
+    def _build(self, device: Device, offered: Assignment, ailment: Ailment | None, *, withheld: str) -> DeviceStatus:
+        gpu, instance = device.gpu, device.instance
+        return DeviceStatus(
+            uuid=device.uuid,
+            index=gpu.index,
+            pci=gpu.pci or "",
+            product=gpu.product or "",
+            mig=gpu.mig.value if gpu.mig is not None else "",
+            memory_bytes=device.memory_bytes,
+            healthy=ailment is None,
+            cause=ailment.cause if ailment is not None else None,
+            text=ailment.text if ailment is not None else "",
+            xid=ailment.xid if ailment is not None else None,
+            action=ailment.action if ailment is not None else "",
+            changed_at=self.changed_at.get(device.uuid, 0.0),
+            withheld=withheld,
+            resource=offered.form.resource,
+            replicas=offered.replicas,
+            strategy=offered.strategy,
+            mig_pending=gpu.mig_pending.value if gpu.mig_pending is not None and instance is None else "",
+            parent_uuid=device.parent_uuid,
+            instance=instance.index if instance is not None else None,
+            profile=(instance.profile or "") if instance is not None else "",
+        )
