@@ -50,9 +50,7 @@ class Campaign:
 
     def _rest(self, storm: Storm) -> None:
         self._say(f"a calm, with {[*map(str, storm.stands)]}{', paused' if storm.is_paused else ''}; {storm.file}")
-        if storm.file is not None:
-            self._node.edit(storm.file)
-        self._node.calm_down(storm.stands, ended=storm.ended, is_paused=storm.is_paused)
+        self._node.calm_down(storm.stands, file=storm.file, ended=storm.ended, is_paused=storm.is_paused)
         self._truth.wait_seen(is_long=storm.is_long)
         self._check_answers()
         self.meter.check()

@@ -95,7 +95,7 @@ class File:
             form = self.find_form(card)
             elsewhere = any(ids and key[0] == uuid and key[1] != form for key, ids in held.items())
             if card not in self.excluded:
-                is_fit = not (self.is_paused or card in ailing or card in self.cordoned or elsewhere)
+                is_fit = not (card in ailing or card in self.cordoned or elsewhere)
                 wanted[uuid, form] = self.replicas[card] if is_fit else 0
         nothing = Offer(0, frozenset())
         for key in sorted(found.keys() | held.keys() | wanted.keys()):

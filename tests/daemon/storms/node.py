@@ -26,10 +26,7 @@ _CONTINUED_AFTER_S = 0.02
 
 
 class Node:
-    """Steps are methods. ``files`` are the good ones of which any may be in force now, the newest last.
-
-    ``is_file_good``: the newest file is one of them. ``is_paused``: by command, as far as it is known.
-    """
+    """Steps are methods. ``file`` is the newest good one, ``is_paused`` is by command; both are known in calms only."""
 
     def __init__(self, root: Path, kubelet: Kubelet, machine: Machine, config_map: ConfigMap) -> None:
         self._root, self._config_map = root, config_map
@@ -37,8 +34,9 @@ class Node:
         self._admitted = 0
         self.kubelet, self.machine = kubelet, machine
         self.world = World()
-        self.files = [File(replicas=(2,) * len(CARDS))]
-        self.is_file_good = True
+        self.file = File(replicas=(2,) * len(CARDS))
+        self._is_file_good = True
+        self._is_file_new = False
         self.is_paused = False
         self.pods: list[tuple[Pod, Future[None]]] = []
         self.seen: set[int] = set()  # the cards that the daemon knows
@@ -50,7 +48,7 @@ class Node:
 
     def begin(self) -> None:
         self.machine.show(self.world)
-        self._config_map.publish(self.files[0].build(self.machine.uuids))
+        self._config_map.publish(self.file.build(self.machine.uuids))
         self._start()
 
     def do(self, step: Step) -> None:
@@ -62,8 +60,14 @@ class Node:
         self.kubelet.assert_alive()
         assert self.daemon.running, f"nvdp ended with {self.daemon.process.returncode}"
 
-    def calm_down(self, stands: tuple[Step, ...], *, ended: float, is_paused: bool) -> None:
-        """All is well again but for what ``stands``; some pods end, and no admission is under way any more."""
+    def calm_down(self, stands: tuple[Step, ...], *, file: File | None, ended: float, is_paused: bool) -> None:
+        """All is well again but for what ``stands``; some pods end, and no admission is under way any more.
+
+        ``file`` is published. Without one what was last good is in force, if the daemon had the time to read it.
+        """
+        if file is not None or (self._is_file_new and not self._is_file_good):
+            self.edit(file or self.file)
+        self._is_file_new = False
         self.world.heal()
         for step in stands:
             assert self.world.apply(step)
@@ -180,17 +184,17 @@ class Node:
     # --- steps: the file
 
     def edit(self, file: File) -> None:
-        self.files.append(file)
-        self.is_file_good = True
+        self.file = file
+        self._is_file_good = self._is_file_new = True
         self._config_map.publish(file.build(self.machine.uuids))
 
     def break_file(self, text: str) -> None:
-        self.is_file_good = False
+        self._is_file_good = False
         self._config_map.publish(text)
 
     def hide_file(self) -> None:
         """The ConfigMap is there, and the file is not in it."""
-        self.is_file_good = False
+        self._is_file_good = False
         self._config_map.file.unlink(missing_ok=True)
 
     # --- steps: the kubelet and its pods

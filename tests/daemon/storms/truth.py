@@ -22,8 +22,7 @@ class Truth:
     @property
     def is_driver_used(self) -> bool:
         """Whether it is there and not let go of."""
-        is_paused = self._node.is_paused or any(file.is_paused for file in self._node.files)
-        return self._node.world.is_driver_well and not is_paused
+        return self._node.world.is_driver_well and not self._node.is_paused and not self._node.file.is_paused
 
     def wait_seen(self, *, is_long: bool) -> None:
         """Wait until the kubelet sees what is true."""
@@ -78,18 +77,11 @@ class Truth:
             return "pods are still to be admitted again"
         found = sort_ids({name: self._list(name) for name in NAMES})
         held = self.find_held() if found or not self._is_new_to_node else {}
-        mistakes = {
-            file: file.find_mistake(
-                found,
-                held,
-                uuids=node.machine.uuids,
-                ailing={*CARDS} if node.is_paused else node.world.ailing,
-                unseen=({*CARDS} if node.is_paused or file.is_paused else node.world.unseen) - node.seen,
-                is_long=is_long,
-            )
-            for file in (node.files[-1:] if node.is_file_good else node.files)
-        }
-        fitting = [file for file, mistake in mistakes.items() if not mistake]
-        if fitting:
-            node.files = fitting
-        return "" if fitting else next(reversed(mistakes.values()))
+        return node.file.find_mistake(
+            found,
+            held,
+            uuids=node.machine.uuids,
+            ailing=self.ailing,
+            unseen=self._unseen - node.seen,
+            is_long=is_long,
+        )

@@ -111,8 +111,8 @@ def _draw_condition(dice: random.Random) -> tuple[Any, ...]:
 
 
 def _draw_fault(dice: random.Random) -> tuple[Any, ...]:
-    """Any call, and twice as often one of those that no scan can do without."""
-    call = dice.choice([*CALL_NAMES, *OF_ALL, *OF_ONE, "nvmlEventSetWait", "nvmlEventSetWait"])
+    """Any call, and more often one that no scan can do without, or the one that waits for events."""
+    call = dice.choice([*CALL_NAMES, *OF_ALL, *OF_ONE, *["nvmlEventSetWait"] * 6])
     effect = dice.choices(["hang", "crash", dice.choice(_ERRORS)], weights=[2, 1, 7])[0]
     return (call, dice.choice([None, *CARDS]), effect)
 
