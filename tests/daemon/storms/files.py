@@ -24,8 +24,10 @@ class Offer:
     ids: frozenset[str]
 
 
-Offers = Mapping[tuple[str, Form], Offer]
-"""By UUID and form."""
+Key = tuple[str, Form]
+"""A card, by UUID, in one form."""
+
+Offers = Mapping[Key, Offer]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +80,7 @@ class File:
     def find_mistake(
         self,
         found: Offers,
-        held: Mapping[tuple[str, Form], Collection[str]],
+        held: Mapping[Key, Collection[str]],
         *,
         uuids: tuple[str, ...],
         ailing: Collection[int],
@@ -90,7 +92,7 @@ class File:
         ``ailing`` cards are not fit for pods, ``held`` are the IDs that pods have; ``unseen`` cards need not be listed
         at all. ``is_long``: what nobody wants any more has left.
         """
-        wanted: dict[tuple[str, Form], int] = {}
+        wanted: dict[Key, int] = {}
         for card, uuid in enumerate(uuids):
             form = self.find_form(card)
             elsewhere = any(ids and key[0] == uuid and key[1] != form for key, ids in held.items())
@@ -129,10 +131,10 @@ def draw_file(dice: random.Random, cards: int) -> File:
     )
 
 
-def sort_ids(listed: Mapping[str, Mapping[str, bool]]) -> dict[tuple[str, Form], Offer]:
+def sort_ids(listed: Mapping[str, Mapping[str, bool]]) -> dict[Key, Offer]:
     """What is listed, by resource and ID with whether it is Healthy, by card and form."""
-    healthy: Counter[tuple[str, Form]] = Counter()
-    ids: dict[tuple[str, Form], set[str]] = {}
+    healthy: Counter[Key] = Counter()
+    ids: dict[Key, set[str]] = {}
     for resource, devices in listed.items():
         for device, is_healthy in devices.items():
             key = find_key(resource, device)
@@ -141,6 +143,6 @@ def sort_ids(listed: Mapping[str, Mapping[str, bool]]) -> dict[tuple[str, Form],
     return {key: Offer(healthy[key], frozenset(found)) for key, found in ids.items()}
 
 
-def find_key(resource: str, device: str) -> tuple[str, Form]:
+def find_key(resource: str, device: str) -> Key:
     uuid, mark, _ = device.partition("::")
     return uuid, (resource, bool(mark))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+from collections import Counter
+from collections.abc import Collection
 
 from nvdp.simulate.kubelet import AdmissionError
 from tests.daemon.process import LIMIT_S, wait_until
-from tests.daemon.storms.files import NAMES
+from tests.daemon.storms.files import NAMES, Key, find_key
 from tests.daemon.storms.node import Node
 from tests.daemon.storms.truth import Truth
 from tests.daemon.storms.world import CARDS, Step
@@ -33,13 +35,13 @@ class Trials:
         """A fatal event takes its card and no other, until it has been clean; unless events are ignored."""
         if (aim := self._aim(card)) is None:
             return
-        card, before = aim, self._truth.list_healthy()
+        card, before = aim, self._count_healthy()
         starts = {name: len(self._kubelet.messages(name)) for name in NAMES}
         self._tell(card, next(self._xids))
         if self._node.file.ignores_xids:
             self._check_unchanged(before)
             return
-        mine = {(name, device) for name, device in before if device.partition("::")[0] == self._uuid(card)}
+        mine = {key for key in before if key[0] == self._uuid(card)}
         self._kubelet.wait_until(
             lambda: self._find_taken(before, starts) == mine, LIMIT_S, what=f"card {card} taken, and no other"
         )
@@ -54,7 +56,7 @@ class Trials:
 
     def refuse(self, card: int) -> None:
         """A file that is no good changes nothing."""
-        before, refused = self._truth.list_healthy(), self._count("nvdp_config_edits_total", result="refused")
+        before, refused = self._count_healthy(), self._count("nvdp_config_edits_total", result="refused")
         self._node.break_file(f"version: v1\nsharing: {{round: {card}}} # after {refused:g}\n")
         wait_until(
             lambda: self._count("nvdp_config_edits_total", result="refused") > refused, what="the file to be refused"
@@ -108,22 +110,27 @@ class Trials:
 
         wait_until(is_heard, self._truth.calm_s, what=f"an event of card {card} that is heard")
 
-    def _find_taken(self, before: set[tuple[str, str]], starts: dict[str, int]) -> set[tuple[str, str]]:
-        """What was Healthy before and is not in one of the lists since."""
-        return {
-            (name, device)
-            for name, device in before
-            if any(device not in message.healthy for message in self._kubelet.messages(name)[starts[name] :])
-        }
+    def _find_taken(self, before: Collection[Key], starts: dict[str, int]) -> set[Key]:
+        """The cards that were on offer before and were not in one of the lists since."""
+        found: set[Key] = set()
+        for name, start in starts.items():
+            mine = {key for key in before if key[1][0] == name}
+            for message in self._kubelet.messages(name)[start:]:
+                found |= mine - {find_key(name, device) for device in message.healthy}
+        return found
 
     def _tell(self, *event: object) -> None:
         self._node.do(Step("tell", event))
 
-    def _check_unchanged(self, before: set[tuple[str, str]]) -> None:
+    def _count_healthy(self) -> Counter[Key]:
+        """By card, for which of its numbers are on offer may depend on when the end of a pod was noticed."""
+        return Counter(find_key(name, device) for name, device in self._truth.list_healthy())
+
+    def _check_unchanged(self, before: Counter[Key]) -> None:
         if self._truth.is_driver_used:
             self._node.daemon.wait_scans(1)
-        changed = self._truth.list_healthy() ^ before
-        assert not changed, f"changed without a cause: {sorted(changed)}"
+        now = self._count_healthy()
+        assert now == before, f"on offer were {before} and are {now} without a cause"
 
     def _count(self, name: str, **labels: str) -> float:
         return self._node.daemon.metric(name, **labels) or 0.0

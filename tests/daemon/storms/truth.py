@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.daemon.storms.files import NAMES, Form, find_key, sort_ids
+from tests.daemon.storms.files import NAMES, Key, find_key, sort_ids
 from tests.daemon.storms.node import Node
 from tests.daemon.storms.world import CARDS
 
@@ -42,9 +42,9 @@ class Truth:
         """What pods may be given, by resource and ID."""
         return {(name, device) for name in NAMES for device, healthy in self._list(name).items() if healthy}
 
-    def find_held(self) -> dict[tuple[str, Form], set[str]]:
+    def find_held(self) -> dict[Key, set[str]]:
         """What the pods that run hold, by card and form."""
-        held: dict[tuple[str, Form], set[str]] = {}
+        held: dict[Key, set[str]] = {}
         for pod, _ in self._node.pods:
             for _, name in pod.allocations:
                 for device in pod.ids(name):
