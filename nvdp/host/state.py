@@ -51,7 +51,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     ``resources`` are the names that were advertised: what pods hold of them must stay listed. ``health`` is by GPU what
     is known of its faults, which a restart does not cure. ``indices`` are those under which GPUs were handed out, by
     resource and device ID, while pods hold them: the kubelet goes on to use them. With UUIDs there are none.
-    ``parents`` are the GPUs of MIG devices, by UUID: of those that there are, and of those gone that are still held.
+    ``parents`` are the GPUs of MIG devices, by UUID: of those that there are, and of the last that are gone.
     """
 
     config: AppliedConfig | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -82,6 +82,12 @@ def list_instances(gpu: Gpu) -> tuple[MigInstance, ...]:
     if gpu.mig is not MigMode.ENABLED or not gpu.instances:
         return ()
     return tuple(sorted(gpu.instances, key=_order))
+
+
+def list_known(devices: Iterable[Device]) -> set[str]:
+    """The UUIDs of all GPUs and MIG devices there are, also of those that are no devices of their own."""
+    gpus = {device.gpu.uuid: device.gpu for device in devices}
+    return gpus.keys() | {instance.uuid for gpu in gpus.values() for instance in list_instances(gpu)}
 
 
 def build_place(gpu: Gpu, instance: MigInstance) -> str:

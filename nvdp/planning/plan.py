@@ -73,7 +73,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     ``waiting`` that something waits for holders at all. ``planned`` counts devices without those only leaving.
     ``cordoned`` is by GPU the place in the file. ``holders`` are who holds what is ours, by resource and ID.
     ``indices`` are those by which pods know their GPUs, ``renumbered`` the GPUs that take no new pods for it.
-    ``parents`` are the GPUs of the MIG devices that there are, and of those that are gone and still known.
+    ``parents`` are the GPUs of the MIG devices that there are, and of the last that are gone.
     """
 
     devices: tuple[Device, ...]

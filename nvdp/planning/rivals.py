@@ -6,7 +6,7 @@ devices take no pods, and the other way round, also for MIG devices that are not
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from nvdp.model.inventory import Gpu
@@ -14,22 +14,23 @@ from nvdp.planning.assignment import Form
 from nvdp.planning.devices import Device, list_instances
 
 _LEGACY = "MIG-GPU-"
+_MOST_GONE = 256  # MIG devices that are gone and of which there is no ID: their GPUs are remembered all the same
 
 Known: TypeAlias = Mapping[str, Mapping[Form, Sequence[str]]]
 """All IDs that the kubelet may know, by device and form (``ledger.find_known``)."""
 
 
-def find_parents(gpus: Iterable[Gpu], known: Iterable[str], before: Mapping[str, str]) -> dict[str, str]:
+def find_parents(gpus: Iterable[Gpu], known: Collection[str], before: Mapping[str, str]) -> dict[str, str]:
     """The GPU of each MIG device that there is, or that is ``known`` by its UUID; as far as anything tells.
 
-    What is known from ``before`` is kept for as long as there is an ID of it. Without that only an old UUID tells.
+    What is known from ``before`` is kept: of what has an ID, and of the last others, since who holds them may come to
+    light only later. Without that only an old UUID tells.
     """
-    parents = {instance.uuid: gpu.uuid for gpu in gpus for instance in list_instances(gpu)}
-    for uuid in known:
-        parent = before.get(uuid) or _parse_parent(uuid)
-        if parent is not None:
-            parents.setdefault(uuid, parent)
-    return parents
+    here = {instance.uuid: gpu.uuid for gpu in gpus for instance in list_instances(gpu)}
+    told = {uuid: parent for uuid in sorted(known) if (parent := _parse_parent(uuid)) is not None}
+    spare = [uuid for uuid in before if uuid not in here and uuid not in known]
+    dropped = set(spare[: max(0, len(spare) - _MOST_GONE)])
+    return told | {uuid: parent for uuid, parent in before.items() if uuid not in dropped} | here
 
 
 class Rivals:

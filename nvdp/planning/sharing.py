@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from nvdp.model.names import ResourceName
-from nvdp.planning.devices import Device
+from nvdp.planning.devices import Device, list_known
 from nvdp.planning.entries import Entry
 from nvdp.planning.pins import build_slot, list_devices, list_pinned
 
@@ -71,7 +71,7 @@ def pin_counts(
     is no replacement. One that the file gives to another purpose, there or not, is replaced if that was ``edited``, and
     not otherwise, as when it comes back: this would move another GPU.
     """
-    known = {device.uuid for device in devices}
+    known = list_known(devices)
     takers = dict(_claim_lists(entries, devices, names, pins).takers)
     counts = [entry for entry in entries if entry.setting.devices.count is not None]
     named = _find_named(entries, pins)
@@ -96,7 +96,7 @@ def find_short(entry: Entry, devices: Sequence[Device], claims: Claims, pins: Ma
     taken = sum(taker is entry for taker in claims.takers.values())
     if count is None or taken >= count:
         return None
-    known = {device.uuid for device in devices}
+    known = list_known(devices)
     gone = [uuid for uuid in list_pinned(entry.identity, pins) if uuid not in known]
     text = f"{entry.path}.devices: {count} asked, {taken} of {entry.setting.name} here"
     if gone:

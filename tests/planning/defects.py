@@ -16,7 +16,7 @@ from nvdp.model.duration import build_duration
 from nvdp.model.listing import AllocateTrace, ListedDevice
 from nvdp.model.reasons import Cause
 from nvdp.planning.allotment import resolve_pins
-from nvdp.planning.ledger import Given
+from nvdp.planning.ledger import Given, uuid_of_id
 from nvdp.planning.plan import Inputs, Plan, build_plan
 from tests.planning.plugin_model import Planner
 
@@ -63,6 +63,27 @@ def _devices(change: Callable[[ListedDevice], ListedDevice | None]) -> Planner:
 
 def _heal(cause: Cause) -> Planner:
     return _devices(lambda device: _replace(device, cause=None) if device.cause is cause else device)
+
+
+def _heal_parts(device: ListedDevice) -> ListedDevice:
+    is_part = device.id.startswith("MIG-")
+    return _replace(device, cause=None) if is_part and device.cause is Cause.HELD else device
+
+
+def _hold_parts_back(inputs: Inputs) -> Plan:
+    """A MIG device that is gone and held keeps new ones of its GPU from being offered."""
+    plan = build_plan(inputs)
+    here = {device.uuid for device in plan.devices}
+    held = {uuid_of_id(device_id) for holdings in plan.holders.values() for device_id in holdings}
+    busy = {plan.parents[uuid] for uuid in held - here if uuid in plan.parents}
+    lists = {}
+    for name, listed in plan.lists.items():
+        devices = (
+            _replace(one, cause=Cause.HELD) if plan.parents.get(one.gpu_uuid) in busy and one.healthy else one
+            for one in listed.devices
+        )
+        lists[name] = _replace(listed, devices=tuple(devices))
+    return _replace(plan, lists=lists)
 
 
 def _age_refusals(given: Given) -> Given:
@@ -155,4 +176,15 @@ DEFECTS: Final[dict[str, Planner]] = {
     "nobody asks": lambda inputs: _replace(build_plan(inputs), ask_since=None),
     "nobody looks": lambda inputs: _replace(build_plan(inputs), check_at=None),
     "the order turns": _turn_lists,
+}
+DEFECTS_OF_MIG: Final[dict[str, Planner]] = {
+    "MIG devices do not wait for their GPU": _devices(_heal_parts),
+    "the GPU of a MIG device that is gone is forgotten": lambda inputs: build_plan(_replace(inputs, parents={})),
+    "MIG devices that are gone hold new ones back": _hold_parts_back,
+    "MIG devices of a GPU that ails are offered": lambda inputs: build_plan(
+        _replace(inputs, ailments={uuid: one for uuid, one in inputs.ailments.items() if uuid.startswith("GPU-")})
+    ),
+    "a MIG device leaves at once": _devices(
+        lambda device: None if device.text == "leaving" and device.id.startswith("MIG-") else device
+    ),
 }

@@ -18,6 +18,8 @@ from nvdp.config.schema import Config
 
 GPU, A10, L4 = "nvidia.com/gpu", "nvidia.com/a10", "example.com/l4"
 PLAIN = (GPU, A10, L4)
+SMALL, LARGE = "nvidia.com/mig-1g.10gb", "nvidia.com/mig-2g.20gb.me"
+CUT = (GPU, SMALL, LARGE)  # plain names where cards are cut
 REMOVE_AFTER_S = 12
 _RULES = (
     (),
@@ -45,6 +47,17 @@ class Spelled:
 
 
 @dataclasses.dataclass(frozen=True)
+class Part:
+    """One place for a MIG device, in the ways in which a file can name it."""
+
+    place: str
+    uuids: tuple[str, ...]
+
+    def draw(self, chance: random.Random) -> object:
+        return chance.choice([self.place, self.place, *self.uuids])
+
+
+@dataclasses.dataclass(frozen=True)
 class File:
     """The parts of a file, as values of JSON."""
 
@@ -55,6 +68,7 @@ class File:
     cordon: tuple[object, ...] = ()
     immediate: bool = False
     numa_hints: bool = True
+    mig: str = "none"
     more: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
@@ -70,6 +84,7 @@ class File:
                 "modeChange": "immediate" if self.immediate else "when-free",
                 "numaHints": self.numa_hints,
             },
+            **({"flags": {"migStrategy": self.mig}} if self.mig != "none" else {}),
         } | {key: value for key, value in self.more.items() if key != "devices"}
 
     @property
@@ -88,20 +103,26 @@ def share_all(replicas: int, *, rename: bool = False) -> File:
 
 
 class Drawing:
-    """Draws files about certain cards. ``immediately`` is how many of them change modes at once."""
+    """Draws files about certain cards. ``immediately`` is how many of them change modes at once.
+
+    With ``parts``, places of MIG devices, the cards are cut.
+    """
 
     def __init__(
         self,
         chance: random.Random,
         cards: Sequence[Spelled],
         *,
+        parts: Sequence[Part] = (),
         immediately: float = 0.0,
         more: Mapping[str, Any] | None = None,
     ) -> None:
         self._chance = chance
-        self._cards = cards
+        self._cards = (*cards, *parts)
+        self._plain = CUT if parts else PLAIN
+        self._is_cut = bool(parts)
         self._immediately = immediately
-        self._past = [File(more=more or {})]
+        self._past = [File(mig="mixed" if parts else "none", more=more or {})]
 
     def draw(self) -> File:
         """The next file: one part of the last one is new, or all are, or it is one of the past."""
@@ -128,6 +149,8 @@ class Drawing:
         else:
             fresh = dataclasses.replace(last, numa_hints=not last.numa_hints)
         fresh = dataclasses.replace(fresh, immediate=chance.random() < self._immediately)
+        if self._is_cut:
+            fresh = dataclasses.replace(fresh, mig=chance.choice(["none", *["mixed"] * 7]))
         self._past.append(fresh)
         return fresh
 
@@ -165,7 +188,7 @@ class Drawing:
         spelled: set[str] = set()
         time_slicing: list[dict[str, Any]] = []
         mps: list[dict[str, Any]] = []
-        for name in PLAIN:
+        for name in self._plain:
             rest = chance.choice(["whole", "whole", "whole", "sliced", "sliced", "sliced", "one", "mps"])
             sliced_alike = rest == "sliced" and chance.random() < 0.6  # under the plain name, or as NAME.shared
             is_bare = sliced_alike and not rename_by_default

@@ -66,7 +66,7 @@ def check_withdrawals(node: Plugin, before: Mapping[str, ResourceList]) -> None:
             if pod is not None and pod not in kubelet.unknowable:
                 assert is_given_up, f"{device_id} left while {pod} holds it"
                 kubelet.given_up.add(pod)
-                if listed.by_id[device_id].gpu_uuid not in node.gpus:
+                if node.find_gpu(listed.by_id[device_id].gpu_uuid) not in node.gpus:
                     kubelet.unknowable.add(pod)
 
 
@@ -93,9 +93,12 @@ def check_numbers(node: Plugin, before: Mapping[str, ResourceList]) -> None:
     """Of a card that is shared as before no replica goes for another's sake, unless a pod has that other."""
     for resource, listed in before.items():
         now_healthy = node.given[resource].listed.healthy_by_gpu if resource in node.given else {}
+        if now_healthy == listed.healthy_by_gpu:
+            continue
+        used = find_used(node, resource)
         for gpu, ids in listed.healthy_by_gpu.items():
             offered = now_healthy.get(gpu, ())
-            fresh = set(offered).difference(ids, find_used(node, resource))
+            fresh = set(offered).difference(ids, used)
             if ids and fresh and form_of(resource, ids[0]) == form_of(resource, offered[0]):
                 assert len(fresh) <= len(offered) - len(ids), (
                     f"{sorted(fresh)} came for {sorted(set(ids) - {*offered})}"

@@ -7,6 +7,9 @@ that implies, this is the reading, here as in nvdp:
 - An entry is the same over an edit for as long as its block, its name, what that becomes, and its count are.
 - An index that no card had may mean one that comes later, but none that has had its place on the node until then.
 - A card that nobody finds is not counted anew, and one that a list names and that is of another resource is left alone.
+
+With ``migStrategy: mixed`` the MIG devices of a card are cards of their own, each under the name of its profile, and a
+reference to the card means all of them. Without, a card is one, and is kept back with any of its MIG devices.
 """
 
 from __future__ import annotations
@@ -18,8 +21,9 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from nvdp.model.inventory import Gpu
+from nvdp.model.inventory import Gpu, MigInstance, MigMode
 
+_PLACE = re.compile(r"[0-9]{1,4}(?::[0-9]{1,4})?")
 List = tuple[object, Sequence[str]]
 """What the pins of a list are kept under, and its references."""
 
@@ -54,6 +58,34 @@ class Entry:
     @property
     def slots(self) -> list[tuple[object, ...]]:
         return [(*self.key, self.count, slot) for slot in range(self.count)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Unit:
+    """What can be on offer: a card, or one of its MIG devices."""
+
+    gpu: Gpu
+    part: MigInstance | None = None
+
+    @property
+    def uuid(self) -> str:
+        return self.gpu.uuid if self.part is None else self.part.uuid
+
+    @property
+    def parts(self) -> list[MigInstance]:
+        """The MIG devices with which it comes and goes."""
+        return [self.part] if self.part is not None else _list_parts(self.gpu)
+
+
+def _list_parts(gpu: Gpu) -> list[MigInstance]:
+    return list(gpu.instances or ()) if gpu.mig is MigMode.ENABLED else []
+
+
+def _list_units(gpu: Gpu, strategy: str) -> list[Unit]:
+    if strategy == "none" or gpu.mig is not MigMode.ENABLED:
+        return [Unit(gpu)]
+    numbered = sorted(_list_parts(gpu), key=lambda part: part.gpu_instance or 0)
+    return [Unit(gpu, part) for part in numbered]
 
 
 @functools.lru_cache(maxsize=4096)
@@ -94,15 +126,23 @@ class Oracle:
         file, entries = read_text(text)
         is_edited, self._text = text != self._text, text
         ordered = sorted(gpus, key=lambda gpu: (gpu.pci or "~", gpu.uuid))
+        strategy = file.get("flags", {}).get("migStrategy", "none")
+        units = [unit for gpu in ordered for unit in _list_units(gpu, strategy)]
         devices = file.get("devices", {})
         exclude, cordon = ((block, tuple(map(str, devices.get(block, ())))) for block in ("exclude", "cordon"))
         lists = [exclude, cordon, *((entry.key, entry.listed) for entry in entries)]
-        self._pin_indices(lists, entries, {str(gpu.index): gpu.uuid for gpu in gpus if gpu.uuid not in gone})
-        self.excluded, self.cordoned = ({gpu.uuid for gpu in ordered if self._names(one, gpu)} for one in lists[:2])
+        places = {str(gpu.index): gpu.uuid for gpu in gpus if gpu.uuid not in gone}
+        for gpu in (gpu for gpu in gpus if gpu.uuid not in gone):
+            places |= {f"{gpu.index}:{part.index}": part.uuid for part in _list_parts(gpu)}
+        self._pin_indices(lists, entries, places)
+        self.excluded, self.cordoned = (
+            {unit.uuid for unit in units if self._names(one, unit, parts=unit.parts)} for one in lists[:2]
+        )
 
         # 1. Excluded cards are gone; names are assigned by `resources`.
-        taking = [gpu for gpu in ordered if gpu.uuid not in self.excluded]
-        names = {gpu.uuid: _name(file, gpu.product) for gpu in taking}
+        taking = [unit for unit in units if unit.uuid not in self.excluded]
+        names = {unit.uuid: _name(file, unit) for unit in taking}
+        gone = {unit.uuid for unit in units if unit.gpu.uuid in gone}
         # 2. Entries with a list take their cards. One that names a card of another is withheld.
         takers: dict[str, Entry] = {}
         spoilt = []
@@ -110,7 +150,8 @@ class Oracle:
             mine = self._find_mine(entry, taking, names)
             spoilt += [entry for uuid in mine if takers.setdefault(uuid, entry) is not entry]
         # 3. Entries with a count take that many of the remaining cards of their resource, lowest PCI address first.
-        kept_back = self.excluded | self._find_named(exclude)
+        known = {gpu.uuid for gpu in gpus} | {part.uuid for gpu in gpus for part in _list_parts(gpu)}
+        kept_back = self.excluded | self._find_named(exclude) | (known - {unit.uuid for unit in units})
         self._fill_slots(entries, names, taken={*takers, *kept_back}, gone=gone, edited=is_edited)
         for entry in entries:
             counted = (uuid for uuid in map(self._slots.get, entry.slots) if uuid and names.get(uuid) == entry.name)
@@ -126,31 +167,36 @@ class Oracle:
             if entry not in spoilt and entry.block == "timeSlicing":  # MPS waits for its daemon
                 self.said[uuid] = Said(entry.final, entry.replicas)
 
-    def _find_mine(self, entry: Entry, gpus: Sequence[Gpu], names: Mapping[str, str | None]) -> list[str]:
+    def _find_mine(self, entry: Entry, units: Sequence[Unit], names: Mapping[str, str | None]) -> list[str]:
         """The cards that the entry lists, without those of another resource."""
         listed = (entry.key, entry.listed)
-        return [gpu.uuid for gpu in gpus if names[gpu.uuid] == entry.name and self._names(listed, gpu)]
+        mine = (unit for unit in units if names[unit.uuid] == entry.name)
+        return [unit.uuid for unit in mine if self._names(listed, unit, parts=[unit.part] if unit.part else [])]
 
-    def _pin_indices(self, lists: Sequence[List], entries: Sequence[Entry], by_index: Mapping[str, str]) -> None:
+    def _pin_indices(self, lists: Sequence[List], entries: Sequence[Entry], places: Mapping[str, str]) -> None:
         before, self._indices = self._indices, {}
         settled, self._settled = self._settled, {}
         counted = {self._slots[slot] for entry in entries for slot in entry.slots if slot in self._slots}
         for key, refs in lists:
-            for ref in (ref for ref in refs if ref.isdecimal()):
+            for ref in filter(_PLACE.fullmatch, refs):
                 uuid, others = before.get((key, ref)), settled.get((key, ref), set())
-                if uuid is None and by_index.get(ref) not in others:
-                    uuid = by_index.get(ref)
+                if uuid is None and places.get(ref) not in others:
+                    uuid = places.get(ref)
                 if uuid is not None:
                     self._indices[key, ref] = uuid
                 else:
-                    self._settled[key, ref] = others | counted | set(by_index.values())
+                    alike = {uuid for place, uuid in places.items() if (":" in place) is (":" in ref)}
+                    self._settled[key, ref] = others | counted | alike
 
-    def _names(self, refs: List, gpu: Gpu) -> bool:
-        return gpu.uuid in self._find_named(refs) or gpu.pci in refs[1]
+    def _names(self, refs: List, unit: Unit, *, parts: Sequence[MigInstance]) -> bool:
+        named = self._find_named(refs)
+        return unit.gpu.uuid in named or unit.gpu.pci in refs[1] or any(part.uuid in named for part in parts)
 
     def _find_named(self, *lists: List) -> set[str]:
         """The cards that lists name by UUID or by index, there or not."""
-        return {self._indices.get((key, ref), "") if ref.isdecimal() else ref for key, refs in lists for ref in refs}
+        return {
+            self._indices.get((key, ref), "") if _PLACE.fullmatch(ref) else ref for key, refs in lists for ref in refs
+        }
 
     def _fill_slots(
         self,
@@ -183,8 +229,11 @@ class Oracle:
                     taken.add(self._slots[slot])
 
 
-def _name(file: Mapping[str, Any], product: str | None) -> str | None:
+def _name(file: Mapping[str, Any], unit: Unit) -> str | None:
     """The first pattern that matches wins. A product that cannot be read may be any: it has a name if all agree."""
+    if unit.part is not None:
+        return f"nvidia.com/mig-{(unit.part.profile or '').replace('+', '.')}"
+    product = unit.gpu.product
     rules = [(rule["pattern"], rule["name"]) for rule in file.get("resources", {}).get("gpus", ())]
     rules.append(("*", "nvidia.com/gpu"))
     if product is not None:

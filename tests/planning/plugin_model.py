@@ -12,8 +12,9 @@ from nvdp.model.inventory import Gpu
 from nvdp.model.reasons import Cause
 from nvdp.planning.allotment import resolve_pins
 from nvdp.planning.assignment import Assignment
+from nvdp.planning.devices import list_instances
 from nvdp.planning.judging import find_unfit
-from nvdp.planning.ledger import Given, begin_anew, give, note_taken, restore
+from nvdp.planning.ledger import Given, begin_anew, give, note_taken, restore, uuid_of_id
 from nvdp.planning.plan import Inputs, Plan, build_plan
 from nvdp.planning.presence import Presence, lose_driver, merge_scan
 from tests.planning import list_checks
@@ -49,6 +50,8 @@ class Plugin:
         self.refused_at: dict[tuple[str, str], float] = {}
         self.names: frozenset[str] = frozenset()
         self.pins: dict[str, str] = {}
+        self.parents: dict[str, str] = {}
+        self.orphans: set[str] = set()  # MIG devices of which nobody can tell any more what GPU they were of
         self.plan: Plan | None = None
         self.plans = self.refused_edits = 0
         self._reports: list[tuple[str, int]] = []
@@ -71,12 +74,22 @@ class Plugin:
 
     @property
     def ailments(self) -> dict[str, Ailment]:
-        return self._presence.ailments if self._presence is not None else {}
+        if self._presence is None:
+            return {}
+        found = self._presence.ailments
+        for gpu in self._presence.inventory.gpus:
+            if gpu.uuid in found:
+                found |= {part.uuid: found[gpu.uuid] for part in list_instances(gpu)}
+        return found
 
     @property
     def gone(self) -> set[str]:
-        """GPUs that no scan finds any more."""
+        """GPUs, with their MIG devices, that no scan finds any more."""
         return {uuid for uuid, ailment in self.ailments.items() if ailment.cause is Cause.VANISHED}
+
+    def find_gpu(self, uuid: str) -> str:
+        """The GPU of a MIG device, there or not, as far as anybody can know; of a GPU itself."""
+        return uuid if uuid in self.orphans else self.machine.parents.get(uuid, uuid)
 
     @property
     def placed(self) -> dict[str, Assignment]:
@@ -120,6 +133,7 @@ class Plugin:
             pins=self.pins,
             control_nodes=(),
             now=self.now,
+            parents=self.parents,
         )
 
     def _give(self, plan: Plan) -> None:
@@ -135,6 +149,7 @@ class Plugin:
             self._forget_reports(resource)
             self.kubelet.withdraw(resource)
         self.names |= set(plan.lists)
+        self.parents = dict(plan.parents)
         refused = {
             (resource, device.id)
             for resource, given in self.given.items()
@@ -172,7 +187,9 @@ class Plugin:
         self.plan = self._presence = None
         self.held = self.kubelet.read_holders(self.now)
         if forget:
-            self.names, self.pins = frozenset(), {}
+            self.names, self.pins, self.parents = frozenset(), {}, {}
+            held = (device_id for grant in self.kubelet.pods.values() for device_id in grant.device_ids)
+            self.orphans |= {uuid_of_id(device_id) for device_id in held}
             self.oracle.forget()
         self.kubelet.unknowable.update(
             pod for pod, grant in self.kubelet.pods.items() if not self._can_know_of(grant.resource)
@@ -209,6 +226,7 @@ class Plugin:
 
     def _see(self, presence: Presence) -> None:
         before, self._presence = self._presence, presence
+        self.orphans -= {part.uuid for gpu in presence.inventory.gpus for part in list_instances(gpu)}
         if before is None or before.inventory != presence.inventory:
             self._follow()
 

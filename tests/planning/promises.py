@@ -83,6 +83,16 @@ def _check_promised_once(node: Plugin, offered: Mapping[str, Counter[Form]]) -> 
         gpu, form = form_of(resource, device_id)
         others = [other for other in offered.get(gpu, ()) if other != form]
         assert not others, f"{device_id} of {resource} is promised to {who}, and {gpu} is on offer as {others}"
+        for other in _find_rivals(node, gpu):
+            assert not offered.get(other), f"{device_id} of {resource} is promised to {who}, and {other} is on offer"
+
+
+def _find_rivals(node: Plugin, uuid: str) -> set[str]:
+    """What cannot be promised beside this one: the GPU of a MIG device, or the MIG devices of a GPU."""
+    gpu = node.find_gpu(uuid)
+    if gpu != uuid:
+        return {gpu}
+    return {part for part, parent in node.machine.parents.items() if parent == uuid and node.find_gpu(part) == uuid}
 
 
 def _check_free_is_offered(node: Plugin, offered: Mapping[str, Counter[Form]]) -> None:
@@ -93,6 +103,8 @@ def _check_free_is_offered(node: Plugin, offered: Mapping[str, Counter[Form]]) -
         if uuid in node.oracle.cordoned or uuid in node.ailments:
             continue
         others = [key for form, keys in known.get(uuid, {}).items() if form != said.form for key in keys]
+        rivals = (known.get(rival, {}) for rival in _find_rivals(node, uuid))
+        others += [key for forms in rivals for keys in forms.values() for key in keys]
         if node.config.allocation.mode_change is ModeChange.IMMEDIATE:
             others = []
         held = {(holding.resource, holding.device_id) for holding in node.inputs.held.holdings}
@@ -118,7 +130,7 @@ def _check_unread_leave(node: Plugin) -> None:
                 continue
             said = node.oracle.said.get(device.gpu_uuid)
             is_alike = said is not None and said.form == form_of(resource, device.id)[1]
-            if is_alike or device.gpu_uuid not in node.gpus:
+            if is_alike or node.find_gpu(device.gpu_uuid) not in node.gpus:
                 waits_s = node.now - max(unread_at, since)
                 assert waits_s < node.config.devices.remove_after.seconds + READ_S, f"{device.id} does not leave"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from nvdp.model.held import Held
 from nvdp.model.listing import AllocateTrace
 from nvdp.model.reasons import Cause
 from nvdp.planning.plan import build_plan
@@ -138,16 +139,22 @@ def test_while_nobody_can_be_asked_the_last_trace_of_a_gpu_in_its_other_form_sta
     assert shown(planned(gpu(1), given=record, held=unread, now=9000.0, parents={M0: A}))[SMALL] == {}
 
 
-def test_parents_are_known_of_what_there_is_of_what_is_held_and_of_old_uuids():
+def test_parents_are_known_of_what_there_is_of_what_was_and_of_old_uuids():
     legacy = f"MIG-{uuid(3)}/2/0"
     known = {"MIG-gone": {}, "MIG-unknown": {}, legacy: {}}
-    assert find_parents([CUT, gpu(1)], known, {"MIG-gone": uuid(1), "MIG-forgotten": uuid(1)}) == {
-        M0: A,
-        M1: A,
-        M2: A,
-        "MIG-gone": uuid(1),
-        legacy: uuid(3),
-    }
+    parents = {M0: A, M1: A, M2: A, "MIG-gone": uuid(1), "MIG-free": uuid(1), legacy: uuid(3)}
+    assert find_parents([CUT, gpu(1)], known, {"MIG-gone": uuid(1), "MIG-free": uuid(1)}) == parents
+
+
+def test_of_many_mig_devices_that_are_gone_and_free_only_the_last_are_remembered():
+    before = {f"MIG-{number}": A for number in range(1000)}
+    assert [*find_parents([], {"MIG-3": {}}, before)] == ["MIG-3", *(f"MIG-{number}" for number in range(744, 1000))]
+
+
+def test_whose_gpu_a_held_mig_device_was_of_is_known_though_nobody_could_be_asked_at_the_start():
+    unread = planned(gpu(0), held=Held(), parents={M0: A})
+    plan = planned(gpu(0), held=answer(holding(M0, "nb", SMALL), at=100.0), parents=unread.parents)
+    assert shown(plan)[GPU] == {A: "Held"}
 
 
 @pytest.mark.invariant(3)

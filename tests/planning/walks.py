@@ -12,11 +12,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tests.planning import promises
-from tests.planning.files import Drawing, Spelled
-from tests.planning.hardware import SLOTS, card_uuid, slot_pci
+from tests.planning.files import Drawing, Part, Spelled
+from tests.planning.hardware import PARTS, PROFILES, SLOTS, card_uuid, part_uuid, slot_pci
 from tests.planning.histories import Node
 
 SPELLED = tuple(Spelled(slot, slot_pci(slot), (card_uuid(slot), card_uuid(slot, 1))) for slot in range(SLOTS))
+PLACES = tuple(
+    Part(f"{slot}:{index}", (part_uuid(slot, index), part_uuid(slot, index + PARTS)))
+    for slot in range(3)
+    for index in range(PARTS)
+)
 _SHRINK_RUNS = 400
 
 
@@ -48,6 +53,9 @@ _ACTIONS: dict[str, Callable[..., None]] = {
     "scan": Node.scan,
     "pull": lambda node, slot: node.machine.pull(slot),
     "plug": lambda node, slot, copy: node.machine.plug(slot, copy),
+    "switch": lambda node, slot, on: node.machine.switch(slot, on=on),
+    "make": lambda node, slot, profile: node.machine.make(slot, profile),
+    "destroy": lambda node, slot, number: node.machine.destroy(slot, number),
     "trouble": lambda node, slot, state: node.machine.trouble(slot, state),
     "heal": lambda node: node.machine.heal(),
     "lose_driver": Node.lose_driver,
@@ -60,9 +68,9 @@ _ACTIONS: dict[str, Callable[..., None]] = {
 }
 
 
-def draw_history(chance: random.Random, *, steps: int) -> list[Step]:
-    """Streams are read and answers come often, as on a node; the rest is trouble."""
-    drawing = Drawing(chance, SPELLED, immediately=0.1)
+def draw_history(chance: random.Random, *, steps: int, is_cut: bool = False) -> list[Step]:
+    """Streams are read and answers come often, as on a node; the rest is trouble. ``is_cut``: and MIG comes into it."""
+    drawing = Drawing(chance, SPELLED, parts=PLACES if is_cut else (), immediately=0.1)
     draw: dict[str, tuple[int, Callable[[], tuple[Any, ...]]]] = {
         "take_lists": (90, tuple),
         "take_list": (60, lambda: (chance.randrange(12), chance.choice([0.0, 0.05, 0.09]), chance.random() < 0.3)),
@@ -96,6 +104,13 @@ def draw_history(chance: random.Random, *, steps: int) -> list[Step]:
         "black_out": (6, lambda: (drawing.draw().text,)),
         "settle": (6, tuple),
     }
+    if is_cut:
+        draw |= {
+            "switch": (20, lambda: (chance.randrange(SLOTS), chance.random() < 0.7)),
+            "make": (90, lambda: (chance.randrange(SLOTS), chance.choice(PROFILES))),
+            "destroy": (25, lambda: (chance.randrange(SLOTS), chance.randrange(PARTS))),
+            "scan": (90, tuple),
+        }
     names = chance.choices(list(draw), weights=[weight for weight, _ in draw.values()], k=steps)
     return [Step(name, draw[name][1]()) for name in names]
 
