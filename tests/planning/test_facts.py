@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from nvdp.model.listing import (
@@ -15,7 +16,7 @@ from nvdp.model.listing import (
 )
 from nvdp.planning.allotment import allot
 from nvdp.planning.facts import build_facts
-from tests.planning.values import device, gpu, inventory, parse, sliced, uuid
+from tests.planning.values import cut, device, gpu, inventory, mig_uuid, parse, sliced, uuid
 
 CONTROL = ("/dev/nvidiactl", "/dev/nvidia-uvm")
 
@@ -100,3 +101,27 @@ def test_gpus_of_one_name_may_have_different_numbers_of_replicas():
 def test_a_resource_that_only_leaves_is_shared_in_no_way():
     facts = facts_of(sliced(4), gpu(0), leaving=True)
     assert (facts.strategy, facts.replicas) == (Strategy.NONE, (1,))
+
+
+def mig_facts(text):
+    config = parse(f"flags: {{migStrategy: mixed, plugin: {{{text}}}}}")
+    nodes = ("/dev/nvidia-caps/nvidia-cap12", "/dev/nvidia-caps/nvidia-cap13")
+    first, second = cut(3, "1g.10gb", "1g.10gb").instances
+    card = cut(3, instances=(msgspec.structs.replace(first, nodes=nodes), second))
+    allotment = allot(config, inventory(card), {})
+    return build_facts(config, allotment.devices, allotment.assignments.values(), CONTROL).gpus
+
+
+def test_a_mig_device_is_known_by_gpu_and_place_and_by_its_gpu():
+    assert [(one.uuid, one.index, one.parent_uuid) for one in mig_facts("deviceIDStrategy: index")] == [
+        (mig_uuid(3, 0), "3:0", uuid(3)),
+        (mig_uuid(3, 1), "3:1", uuid(3)),
+    ]
+
+
+def test_a_mig_device_comes_with_the_node_of_its_gpu_and_those_that_give_access_to_its_part():
+    first, second = mig_facts("passDeviceSpecs: true")
+    caps = [node(f"/dev/nvidia-caps/nvidia-cap{number}") for number in (12, 13)]
+    assert first.nodes == (node("/dev/nvidia3"), *caps)
+    assert second.nodes == (node("/dev/nvidia3"),), "what the host does not tell is left to the runtime"
+    assert [one.nodes for one in mig_facts("")] == [(), ()]

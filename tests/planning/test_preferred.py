@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nvdp.model.listing import AllocationFacts, ListedDevice, ResourceList, SharedPolicy, Strategy
+from nvdp.model.listing import AllocationFacts, GpuFacts, ListedDevice, ResourceList, SharedPolicy, Strategy
 from nvdp.model.reasons import Cause
 from nvdp.planning.preferred import choose_preferred
 
@@ -259,3 +259,85 @@ def test_eight_gpus_of_a_thousand_replicas_are_answered_in_well_under_ten_millis
             seconds.append(time.thread_time() - start)
             assert len(answer) == size
         assert min(seconds) < 0.01
+
+
+# MIG devices, each for itself
+
+
+def parts(*numbers, policy=D, unhealthy=()):
+    """A list of MIG devices: ``parts(3, 2)`` is three of GPU 0 and two of GPU 1."""
+    facts = [(gpu(one), f"MIG-{one}-{place}") for one, count in enumerate(numbers) for place in range(count)]
+    devices = tuple(
+        ListedDevice(id=text, gpu_uuid=text, cause=Cause.XID if text in unhealthy else None) for _, text in facts
+    )
+    known = tuple(GpuFacts(uuid=text, index="0:0", parent_uuid=parent) for parent, text in facts)
+    return ResourceList(
+        resource="nvidia.com/mig-1g.10gb", devices=devices, facts=AllocationFacts(gpus=known, shared_policy=policy)
+    )
+
+
+def gpus_of(answer):
+    return [int(text.split("-")[1]) for text in answer]
+
+
+@pytest.mark.parametrize(
+    ("policy", "free", "elsewhere", "size", "expected"),
+    [
+        (D, (3, 3), {}, 2, [0, 1]),
+        (D, (3, 3), {}, 4, [0, 1, 0, 1]),
+        (D, (1, 3), {}, 1, [1]),  # of three, two of GPU 0 are in use
+        (D, (3, 3), {0: 1}, 1, [1]),  # a MIG device of another resource counts
+        (P, (3, 3), {}, 2, [0, 0]),
+        (P, (3, 1), {}, 1, [1]),
+        (P, (3, 3), {1: 2}, 3, [1, 1, 1]),
+        (P, (3, 1), {}, 3, [1, 0, 0]),
+        (S, (2, 3), {}, 1, [1]),
+        (S, (3, 3), {}, 2, [0, 1]),
+        (S, (3, 3), {0: 1}, 1, [1]),
+    ],
+)
+def test_of_mig_devices_packed_fills_one_gpu_and_the_others_use_all(policy, free, elsewhere, size, expected):
+    listed = parts(3, 3, policy=policy)
+    available = [f"MIG-{one}-{place}" for one, count in enumerate(free) for place in range(3 - count, 3)]
+    held = {gpu(one): count for one, count in elsewhere.items()}
+    answer = choose(listed, size, available=available, held_elsewhere=held)
+    assert gpus_of(answer) == expected
+    assert set(answer) <= set(available)
+    assert len(set(answer)) == size
+
+
+def test_what_must_be_included_of_mig_devices_counts_for_its_gpu():
+    assert gpus_of(choose(parts(3, 3, policy=P), 2, must_include=["MIG-1-0"])) == [1, 1]
+    assert gpus_of(choose(parts(3, 3, policy=D), 2, must_include=["MIG-1-0"])) == [1, 0]
+
+
+def test_a_mig_device_that_is_unhealthy_is_not_chosen():
+    listed = parts(2, 1, policy=P, unhealthy=("MIG-0-0",))
+    assert choose(listed, 1, available=["MIG-0-0", "MIG-1-0"]) == ("MIG-1-0",)
+    assert choose(listed, 3) == ()
+
+
+@given(
+    st.lists(st.integers(min_value=0, max_value=7), min_size=1, max_size=4),
+    st.sampled_from(SharedPolicy),
+    st.data(),
+)
+def test_an_answer_of_mig_devices_is_as_many_different_free_ones_as_asked_and_the_order_asked_in_does_not_matter(
+    numbers, policy, data
+):
+    listed = parts(*numbers, policy=policy)
+    available = data.draw(st.lists(st.sampled_from(everything(listed) or ["x"]), unique=True))
+    size = data.draw(st.integers(min_value=1, max_value=len(available) + 1))
+    required = available[: data.draw(st.integers(min_value=0, max_value=min(size, len(available))))]
+    answer = choose(listed, size, available=available, must_include=required)
+    assert answer == choose(listed, size, available=available[::-1], must_include=required[::-1])
+    if "x" in available or size > len(available):
+        assert answer == ()
+        return
+    assert len(set(answer)) == len(answer) == size
+    assert set(required) <= set(answer) <= set(available)
+    if policy is P and not required:
+        opened = set(gpus_of(answer))
+        free = Counter(gpus_of(available))
+        full = [one for one in opened if Counter(gpus_of(answer))[one] == free[one]]
+        assert len(opened) - len(full) <= 1, "two GPUs are begun where one would do"
