@@ -113,7 +113,6 @@ def test_the_readme_names_all_that_is_withheld_because_it_is_not_built():
         "sharing.mps.resources[]": "sharing.mps",
     }
     beside = {"flags.deviceDiscoveryStrategy", "imex.required"}  # Tegra is another plugin's; IMEX is named in a word
-    beside |= {"devices.exclude", "devices.cordon", "sharing.timeSlicing.resources[].devices"}  # of MIG devices only
     withheld = {later.path for later in LATER if later.outcome is Outcome.WITHHOLD} - beside
     assert {words.get(path, path) for path in withheld} <= spans
     assert "IMEX" in paragraph
