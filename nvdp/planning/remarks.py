@@ -9,10 +9,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from nvdp.config.schema import Config, PreStartCheck
 from nvdp.config.unbuilt import Outcome, find_unbuilt
-from nvdp.model.inventory import Gpu, Inventory
+from nvdp.model.inventory import Inventory
 from nvdp.model.names import Pattern
 from nvdp.model.status import EXCLUDED
 from nvdp.planning.allotment import allot
+from nvdp.planning.devices import Device, list_known
 from nvdp.planning.entries import list_entries
 from nvdp.planning.pins import list_references
 from nvdp.planning.plan import Plan
@@ -20,7 +21,7 @@ from nvdp.planning.plan import Plan
 
 def find_warnings(config: Config, inventory: Inventory, pins: Mapping[str, str], plan: Plan) -> Iterator[str]:
     """Those of the file itself first, then what it names in vain here, then what this version cannot do."""
-    ours = _find_ours(inventory, plan)
+    ours = _find_ours(plan)
     yield from map(str, config.warnings)
     yield from allot(config, inventory, pins).unmatched
     yield from _find_near_misses(config, ours)
@@ -47,14 +48,15 @@ def find_notes(
     yield from _find_empty(plan, ailing)
     yield from _find_different_replicas(plan)
     yield from _find_idle_entries(config, plan)
-    yield from _find_moved_indices(config, inventory, pins, unpinned)
+    yield from _find_moved_indices(config, plan, pins, unpinned)
+    yield from _find_mixtures(plan)
     if config.allocation.pre_start_check is not PreStartCheck.NONE:
         yield "allocation.preStartCheck: an nvdp that starts with it uses it; one that runs keeps what it started with"
 
 
-def _find_ours(inventory: Inventory, plan: Plan) -> list[Gpu]:
+def _find_ours(plan: Plan) -> list[Device]:
     excluded = {uuid for uuid, withheld in plan.withheld.items() if withheld.reason == EXCLUDED}
-    return [gpu for gpu in inventory.gpus if gpu.uuid not in excluded]
+    return [device for device in plan.devices if device.uuid not in excluded]
 
 
 def _find_ignored_keys(config: Config) -> Iterator[str]:
@@ -64,18 +66,26 @@ def _find_ignored_keys(config: Config) -> Iterator[str]:
             yield f"{config.name}:{unbuilt.line}: {unbuilt.sentence}" if unbuilt.line else unbuilt.sentence
 
 
-def _find_near_misses(config: Config, gpus: Sequence[Gpu]) -> Iterator[str]:
-    """Patterns that match no product, and would if they did not have to match all of it, or were written otherwise."""
-    products = list(dict.fromkeys(gpu.product for gpu in gpus if gpu.product))
-    for at, rule in enumerate(config.resources.gpus):
-        if any(rule.pattern.matches(product) for product in products):
-            continue
-        wider = Pattern(f"*{rule.pattern.text.strip('*')}*")
-        text = f'resources.gpus[{at}] "{rule.pattern}" matches none of: {", ".join(products)}'
-        if any(wider.matches(product) for product in products):
-            yield f'{text}; patterns match the whole name, try "{wider}"'
-        elif any(Pattern(wider.text.lower()).matches(product.lower()) for product in products):
-            yield f"{text}; case counts"
+def _find_near_misses(config: Config, devices: Sequence[Device]) -> Iterator[str]:
+    """Patterns that match no product, or no profile, and would if they did not have to match all of it, or were written
+    otherwise.
+    """
+    products = [device.product for device in devices if device.product and device.instance is None]
+    profiles = [str(device.profile) for device in devices if device.profile is not None]
+    for block, rules, found in (("gpus", config.resources.gpus, products), ("mig", config.resources.mig, profiles)):
+        for at, rule in enumerate(rules):
+            yield from _judge_pattern(f"resources.{block}[{at}]", rule.pattern, list(dict.fromkeys(found)))
+
+
+def _judge_pattern(path: str, pattern: Pattern, names: Sequence[str]) -> Iterator[str]:
+    if any(pattern.matches(name) for name in names):
+        return
+    wider = Pattern(f"*{pattern.text.strip('*')}*")
+    text = f'{path} "{pattern}" matches none of: {", ".join(names)}'
+    if any(wider.matches(name) for name in names):
+        yield f'{text}; patterns match the whole name, try "{wider}"'
+    elif any(Pattern(wider.text.lower()).matches(name.lower()) for name in names):
+        yield f"{text}; case counts"
 
 
 def _find_empty(plan: Plan, ailing: Collection[str]) -> Iterator[str]:
@@ -107,11 +117,24 @@ def _find_idle_entries(config: Config, plan: Plan) -> Iterator[str]:
 
 
 def _find_moved_indices(
-    config: Config, inventory: Inventory, pins: Mapping[str, str], unpinned: Mapping[str, str]
+    config: Config, plan: Plan, pins: Mapping[str, str], unpinned: Mapping[str, str]
 ) -> Iterator[str]:
     """References that mean the GPU that had the index when they were applied, while another has it now."""
-    here = {gpu.uuid for gpu in inventory.gpus}
+    here = list_known(plan.devices)
     for reference in list_references(config):
         meant, now = pins.get(reference.key), unpinned.get(reference.key)
         if meant in here and now not in {None, meant}:
             yield f"{reference.path}: {reference.ref} is {meant} since it was applied, though {now} has that index now"
+
+
+def _find_mixtures(plan: Plan) -> Iterator[str]:
+    """Names under which whole GPUs and MIG devices are offered, which ``mixed`` leaves to the file."""
+    kinds: dict[str, set[bool]] = {}
+    for device in plan.devices:
+        assignment = plan.assignments.get(device.uuid)
+        if assignment is not None:
+            kinds.setdefault(assignment.form.resource, set()).add(device.instance is None)
+    for resource, found in kinds.items():
+        if len(found) > 1:
+            text = "a pod gets a whole GPU or a MIG device, as it happens; resources.mig would keep them apart"
+            yield f"{resource}: {text}"

@@ -192,7 +192,8 @@ class ResourceActor:
     def _log_registered(self) -> None:
         listed = self.feed.current.listed
         devices, healthy = len(listed.devices), listed.healthy_count
-        gpus = len({device.gpu_uuid for device in listed.devices})
+        parents = {gpu.uuid: gpu.parent_uuid for gpu in listed.facts.gpus if gpu.parent_uuid}
+        gpus = len({parents.get(device.gpu_uuid, device.gpu_uuid) for device in listed.devices})
         self._log_about(
             Reason.RESOURCE_REGISTERED,
             f"{devices} devices on {gpus} GPUs, {healthy} healthy",

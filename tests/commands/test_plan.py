@@ -312,3 +312,20 @@ def test_the_page_shows_what_is_printed(nvdp, monkeypatch):
     code, out, err = nvdp(*command.split()[2:])
     assert (code, err) == (0, "")
     assert out.startswith(shown), "after which come warnings about keys that are not built yet"
+
+
+def test_mig_devices_are_shown_as_a_tree_under_their_gpus(nvdp, write):
+    config = write("flags: {migStrategy: mixed}\n")
+    code, text, _ = nvdp("--config", config, "--node", "h200-mig")
+    assert code == 0
+    assert "nvidia.com/mig-1g.18gb           7         1           7        7  default" in text
+    tree = text[text.index("\nMIG\n") :].splitlines()[2:]
+    assert tree[0].split()[0] == "2"
+    assert tree[0].endswith("NVIDIA H200  6 × 1g.18gb, 1 × 1g.18gb+me")
+    assert tree[7].split()[0] == "2:6"
+    assert tree[7].endswith("1g.18gb+me  nvidia.com/mig-1g.18gb.me")
+    answer = json.loads(nvdp("--config", config, "--node", "h200-mig", "--json")[1])
+    (row,) = [one for one in answer["resources"] if one["resource"] == "nvidia.com/mig-3g.71gb"]
+    (device,) = row["devices"]
+    assert (device["index"], device["instance"], device["profile"]) == (3, 0, "3g.71gb")
+    assert device["parent"].startswith("GPU-")

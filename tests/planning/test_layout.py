@@ -284,3 +284,17 @@ def test_the_order_in_which_gpus_and_devices_are_found_does_not_matter(layouts, 
         for one in random.sample(gpus, len(gpus))
     ]
     assert [*offered(strategy, *gpus).items()] == [*offered(strategy, *shuffled).items()]
+
+
+# What users report (D), as far as planning goes
+
+
+def test_profiles_that_differ_by_a_suffix_alone_are_counted_apart():
+    layout = [*["1g.10gb"] * 5, "1g.10gb+me", "1g.20gb"]
+    found = [*offered("mixed", cut(0, *layout), cut(1, *layout)).values()]
+    assert {name: found.count(name) for name in found} == {"mig-1g.10gb": 10, "mig-1g.10gb.me": 2, "mig-1g.20gb": 2}
+
+
+def test_an_empty_gpu_in_mig_mode_after_a_reboot_leaves_the_others_and_is_offered_once_it_is_cut():
+    assert offered("mixed", cut(0), gpu(1)) == {"0": BAD, "1": "gpu"}
+    assert offered("mixed", cut(0, "7g.80gb"), gpu(1)) == {"0:0": "mig-7g.80gb", "1": "gpu"}

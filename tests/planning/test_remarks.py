@@ -6,7 +6,7 @@ import pytest
 
 from nvdp.planning.allotment import resolve_pins
 from nvdp.planning.preview import Node, build_preview
-from tests.planning.values import ailment, gpu, inventory, parse, sliced, uuid
+from tests.planning.values import ailment, cut, gpu, inventory, parse, sliced, uuid
 
 A100 = "NVIDIA A100-SXM4-80GB"
 
@@ -153,3 +153,22 @@ def test_a_resource_that_is_left_without_a_usable_card_is_pointed_out():
 def test_health_is_no_matter_for_a_warning():
     preview = build_preview(sliced(2), Node(inventory=inventory(gpu(0)), ailments={uuid(0): ailment()}))
     assert preview.warnings == ()
+
+
+def test_patterns_of_mig_devices_are_looked_at_by_their_profiles():
+    text = "flags: {migStrategy: mixed}\nresources: {mig: [{pattern: 1g, name: small}]}"
+    assert remarks(text, cut(0, "1g.10gb+me"))[0] == [
+        'resources.mig[0] "1g" matches none of: 1g.10gb+me; patterns match the whole name, try "*1g*"'
+    ]
+    assert remarks(text, gpu(0))[0] == []
+
+
+def test_whole_gpus_and_mig_devices_under_one_name_are_pointed_out():
+    text = "flags: {migStrategy: mixed}\nresources: {mig: [{pattern: '*', name: gpu}]}"
+    (note,) = remarks(text, cut(0, "1g.10gb"), gpu(1))[1]
+    assert note.startswith("nvidia.com/gpu: a pod gets a whole GPU or a MIG device")
+
+
+def test_a_node_of_which_every_mig_device_is_excluded_is_one_of_which_every_gpu_is():
+    text = "flags: {migStrategy: mixed}\ndevices: {exclude: [0]}"
+    assert remarks(text, cut(0, "1g.10gb"))[0] == ["devices.exclude: every GPU of this node is excluded"]
