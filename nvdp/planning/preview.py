@@ -190,7 +190,6 @@ def build_preview(config: Config, node: Node) -> Preview:
         notes=tuple(
             find_notes(
                 config,
-                node.inventory,
                 pins,
                 plan,
                 unpinned=_resolve_pins(config, node, before={}),

@@ -32,7 +32,6 @@ def find_warnings(config: Config, inventory: Inventory, pins: Mapping[str, str],
 
 def find_notes(
     config: Config,
-    inventory: Inventory,
     pins: Mapping[str, str],
     plan: Plan,
     *,
