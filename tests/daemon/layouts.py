@@ -13,6 +13,7 @@ from tests.daemon.node import GPU, Machine, build_config, gpu_uuid
 from tests.daemon.process import LIMIT_S
 
 MOST = 7  # MIG devices of a card
+SHORTEST_S = 3.0  # that an ID is Unhealthy before it leaves: 5, but lists may reach a busy kubelet late
 Finder: TypeAlias = Callable[[Kubelet], dict[str, set[str]]]
 
 A100S = {"models": ["a100-sxm4-80gb"] * 4}
@@ -202,14 +203,22 @@ def check_promises(kubelet: Kubelet, layouts: Layouts, holds: list[Hold]) -> Non
 
 
 def check_streams(kubelet: Kubelet) -> None:
-    """A resource got a new stream only after an empty list had ended the one before, and no list came twice."""
+    """A resource got a new stream only after an empty list had ended the one before, and no list came twice.
+
+    An ID that left had been Unhealthy for long.
+    """
     for resource in find_resources(kubelet):
-        messages = kubelet.messages(resource)
-        for before, after in itertools.pairwise(messages):
+        unhealthy_since: dict[str, float] = {}
+        for before, after in itertools.pairwise(kubelet.messages(resource)):
             if before.stream != after.stream:
                 assert not before.devices, f"{resource} lost its stream at {after.at:.3f}"
             else:
                 assert before.devices != after.devices, f"{resource} was sent anew at {after.at:.3f}"
+            unhealthy = set(before.ids) - set(before.healthy)
+            unhealthy_since = {device: unhealthy_since.get(device, before.at) for device in unhealthy}
+            for device in set(before.ids) - set(after.ids):
+                left_after_s = after.at - unhealthy_since.get(device, after.at)
+                assert left_after_s > SHORTEST_S, f"{device} left {resource} at {after.at:.3f}: {left_after_s:.3f} s"
 
 
 def _describe_slice(part: Slice) -> dict[str, Any]:
