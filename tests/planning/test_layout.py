@@ -123,6 +123,8 @@ def test_what_is_withheld_says_which_gpu_it_is_how_it_is_cut_and_what_to_do():
     assert texts("mixed", cut(0, "1c.3g.40gb"))[mig_uuid(0, 0)] == (
         "MIG device 0:0 is 1c.3g.40gb, smaller than its GPU instance; only a whole GPU instance can be offered"
     )
+    endless = f"1g.10gb+{'x' * 60}"
+    assert "makes no resource" in texts("mixed", cut(0, endless))[mig_uuid(0, 0)]
     bare = MigInstance(uuid="MIG-x", index=4, fault=fault)
     assert texts("mixed", cut(0, instances=(bare,)))["MIG-x"] == (
         "the profile of MIG device 0:4 is not known: Unknown Error"

@@ -170,3 +170,46 @@ def test_an_excluded_mig_device_is_shown_and_nothing_is_told_of_it():
     assert node.healthy(SMALL) == [M0]
     assert node.record.texts(Reason.DEVICE_UNHEALTHY) == []
     assert {one.place: one.withheld for one in node.status.devices} == {"0": "", "0:0": "", "0:1": "Excluded"}
+
+
+def test_while_the_driver_is_let_go_of_nothing_is_told_of_single_devices(node):
+    paused = dict.fromkeys((A, B, M0, M1), ailment(Cause.DRIVER_PAUSED, "paused by nvdp pause"))
+    node.scan(cut(0, "1g.10gb", "1g.10gb"), gpu(1), ailments=paused)
+    node.run(0.1)
+    assert node.unhealthy(SMALL) == [M0, M1]
+    node.scan(cut(0, "1g.10gb", "1g.10gb"), gpu(1))
+    node.run(0.1)
+    assert node.record.texts(Reason.DEVICE_UNHEALTHY) == node.record.texts(Reason.DEVICE_RECOVERED) == []
+
+
+def test_a_gpu_that_comes_or_that_cannot_be_read_has_no_layout_that_changed(node):
+    node.scan(cut(0, "1g.10gb", "1g.10gb"), gpu(1), cut(2, "7g.80gb"))
+    node.run(0.1)
+    node.scan(cut(0, instances=None), gpu(1), cut(2, "7g.80gb"))
+    node.run(0.1)
+    assert node.record.texts(Reason.MIG_LAYOUT_CHANGED) == []
+
+
+@pytest.mark.invariant(4)
+def test_under_single_the_name_stays_and_the_change_of_the_layout_is_told():
+    node = VirtualNode()
+    node.see_kubelet(node.kubelet)
+    node.read(parse("flags: {migStrategy: single}"), text=b"x")
+    node.scan(gpu(0))
+    node.run(10.0)
+    node.scan(cut(0, "1g.10gb", "1g.10gb"))
+    node.run(1.0)
+    assert node.healthy(GPU) == [M0, M1]
+    assert f"{M0}, {M1}: {GPU} in the new MIG layout" in node.record.texts(Reason.MODE_CHANGED)
+
+
+def test_a_cordoned_mig_device_is_listed_unhealthy_and_shown_as_such():
+    node = VirtualNode()
+    node.see_kubelet(node.kubelet)
+    node.read(parse(f"{TEXT}devices: {{cordon: [{M1}]}}"), text=b"x")
+    node.scan(cut(0, "1g.10gb", "1g.10gb"))
+    node.run(10.0)
+    assert (node.healthy(SMALL), node.unhealthy(SMALL)) == ([M0], [M1])
+    (text,) = node.record.texts(Reason.DEVICE_CORDONED)
+    assert text.startswith(f"{M1} (index 0:1, 0000:10:00.0, 1g.10gb): devices.cordon[0]")
+    assert [(one.place, one.withheld) for one in node.status.devices][2] == ("0:1", "Cordoned")
