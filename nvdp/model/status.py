@@ -82,7 +82,8 @@ class DeviceStatus(msgspec.Struct, frozen=True, kw_only=True):
     """One GPU that was seen, or one of its MIG devices. ``withheld`` is one word for why it is not on offer.
 
     A MIG device comes after its GPU, ``parent_uuid``; ``index`` is the GPU's, ``instance`` its own. A GPU that is
-    offered in MIG devices is not on offer itself. ``mig_pending`` is the mode that a reset of the GPU would bring.
+    offered in MIG devices is not on offer itself. ``mig_pending`` is the mode that a reset of the GPU would bring,
+    ``nameless`` are sentences about MIG devices of it that have no UUID.
     ``resource``, ``replicas`` and ``strategy`` are what it is offered as; without a resource it is offered as nothing.
     ``xid`` and ``action`` (the driver's word for what it asks for) belong to the cause.
     """
@@ -104,6 +105,7 @@ class DeviceStatus(msgspec.Struct, frozen=True, kw_only=True):
     replicas: int = 1
     strategy: Strategy = Strategy.NONE
     mig_pending: str = ""
+    nameless: tuple[str, ...] = ()
     parent_uuid: str = ""
     instance: int | None = None
     profile: str = ""

@@ -137,6 +137,17 @@ def _find_unreadable(status: Status) -> Iterator[Finding]:
         )
 
 
+def _find_nameless(status: Status) -> Iterator[Finding]:
+    for device in status.devices:
+        for text in device.nameless if device.withheld != EXCLUDED else ():
+            yield Finding(
+                reason=Reason.MIG_INVALID.word,
+                gravity=Gravity.DEGRADED,
+                cause=f"{text}; it cannot be on offer without",
+                remedy=remedies.DEVICE[Cause.CALL_FAILED].format(index=device.index),
+            )
+
+
 def _find_withheld(status: Status) -> Iterator[Finding]:
     by_uuid = {device.uuid: device for device in status.devices}
     groups: dict[tuple[str, str, str], list[DeviceStatus]] = {}
@@ -232,6 +243,7 @@ _RULES: Final[tuple[Callable[[Status], Iterator[Finding]], ...]] = (
     _find_troubles,
     _find_ailing,
     _find_unreadable,
+    _find_nameless,
     _find_withheld,
     _find_renumbered,
     _find_waits,

@@ -90,7 +90,14 @@ class _Telling(msgspec.Struct, frozen=True):
             replicas=offered.replicas,
             strategy=offered.strategy,
             mig_pending=gpu.mig_pending.value if gpu.mig_pending is not None and instance is None else "",
+            nameless=_describe_nameless(gpu) if instance is None else (),
             parent_uuid=device.parent_uuid,
             instance=instance.index if instance is not None else None,
             profile=(instance.profile or "") if instance is not None else "",
         )
+
+
+def _describe_nameless(gpu: Gpu) -> tuple[str, ...]:
+    return tuple(
+        f"MIG device {gpu.index}:{one.index} has no UUID: {one.fault.text}" for one in gpu.unreadable_instances
+    )

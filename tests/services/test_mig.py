@@ -7,7 +7,7 @@ import pytest
 from nvdp.commands.status_text import build_text, no_style
 from nvdp.metrics import catalog
 from nvdp.metrics.gauges import build_gauges
-from nvdp.model.inventory import MigMode
+from nvdp.model.inventory import Fault, MigMode, UnreadableInstance
 from nvdp.model.reasons import Cause, Reason
 from nvdp.planning.diagnosis import diagnose
 from tests.planning.values import GPU, ailment, cut, gpu, mig_uuid, parse, uuid
@@ -213,3 +213,12 @@ def test_a_cordoned_mig_device_is_listed_unhealthy_and_shown_as_such():
     (text,) = node.record.texts(Reason.DEVICE_CORDONED)
     assert text.startswith(f"{M1} (index 0:1, 0000:10:00.0, 1g.10gb): devices.cordon[0]")
     assert [(one.place, one.withheld) for one in node.status.devices][2] == ("0:1", "Cordoned")
+
+
+def test_a_mig_device_without_a_uuid_is_shown_and_its_siblings_are_on_offer(node):
+    fault = Fault(call="nvmlDeviceGetUUID", kind="Unknown", text="Unknown Error")
+    node.scan(cut(0, "1g.10gb", unreadable_instances=(UnreadableInstance(index=4, fault=fault),)), gpu(1))
+    node.run(10.0)
+    assert node.healthy(SMALL) == [M0]
+    (finding,) = [one for one in diagnose(node.status) if one.reason == "MIGInvalid"]
+    assert finding.cause == "MIG device 0:4 has no UUID: Unknown Error; it cannot be on offer without"
