@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from typing import Final
@@ -16,7 +17,6 @@ from nvdp.services.gpus import GpuService
 from nvdp.services.steering import FILE_KEY
 
 COMMAND: Final = "nvdp pause"
-_RELEASE_LIMIT_S: Final = 5.0
 _ANSWER_LIMIT_S: Final = 5.0
 _LOOK_EVERY_S: Final = 0.02
 
@@ -32,45 +32,68 @@ class NodeOrders:
         gpus: GpuService,
         get_status: Callable[[], Status],
         wall: Callable[[], float] = time.time,
+        release_limit_s: float = 5.0,
     ) -> None:
         self._file = file
         self._post = post
         self._gpus = gpus
         self._get_status = get_status
         self._wall = wall
+        self._release_limit_s = release_limit_s
+        self._ordering = threading.Lock()  # the file, and the order in which it is posted, are those of the last one
+        self._ordered: Pause | None = None
 
     def pause(self, note: str) -> Carried:
         """Keep the order, let go of the driver, and wait until no process of ours has it open."""
         pause = Pause(by=COMMAND, note=note, since=self._wall())
         kept = ""
-        try:
-            self._file.save(pause)
-        except HostError as error:  # to let go is what was asked for, and is done in any case
-            kept = f"; a restart of nvdp would take the driver back: {error}"
-        self._post(PauseOrdered(pause=pause))
-        if self._gpus.wait_released(_RELEASE_LIMIT_S):
-            text = f"paused: all devices are Unhealthy, the driver is free of nvdp; nvdp resume when done{kept}"
-            return Carried(done=not kept, text=text)
-        text = (
-            f"paused, but an NVML child has not ended within {_RELEASE_LIMIT_S:g}s: it sleeps in the driver and keeps "
-            f"it open; look for NVRM in dmesg, a reboot may be needed{kept}"
-        )
-        return Carried(done=False, text=text)
+        with self._ordering:
+            try:
+                self._file.save(pause)
+            except HostError as error:  # to let go is what was asked for, and is done in any case
+                kept = f"; a restart of nvdp would take the driver back: {error}"
+            self._ordered = pause
+            self._post(PauseOrdered(pause=pause))
+        deadline = time.monotonic() + self._release_limit_s
+        while (ordered := self._find_latest()) is not None and not self._gpus.is_released(ordered):
+            if time.monotonic() > deadline:
+                return Carried(done=False, text=f"{self._explain_delay(ordered)}{kept}")
+            time.sleep(_LOOK_EVERY_S)
+        if ordered is None:
+            return Carried(done=False, text="not paused: an order to resume came in between; give the order again")
+        text = f"paused: all devices are Unhealthy, the driver is free of nvdp; nvdp resume when done{kept}"
+        return Carried(done=not kept, text=text)
 
     def resume(self) -> Carried:
         """Forget the order, and wait for the driver's first answer."""
         before = self._get_status().pause
-        try:
-            self._file.remove()
-        except HostError as error:
-            return Carried(done=False, text=f"still paused: {error}")
-        self._post(PauseOrdered(pause=None))
+        with self._ordering:
+            try:
+                self._file.remove()
+            except HostError as error:
+                return Carried(done=False, text=f"still paused: {error}")
+            self._ordered = None
+            self._post(PauseOrdered(pause=None))
         deadline = time.monotonic() + _ANSWER_LIMIT_S
         status = self._get_status()
         while _is_under_way(status, before) and time.monotonic() < deadline:
             time.sleep(_LOOK_EVERY_S)
             status = self._get_status()
         return _describe_resumed(status)
+
+    def _find_latest(self) -> Pause | None:
+        """The order that was given last, by whomever; None if it was to resume."""
+        return self._ordered
+
+    def _explain_delay(self, ordered: Pause) -> str:
+        """Why the driver is not free in time."""
+        limit = f"within {self._release_limit_s:g}s"
+        if self._get_status().pause != ordered:
+            return f"nvdp has not come {limit} to let go of the driver, and will once it can; see nvdp status"
+        return (
+            f"paused, but an NVML child has not ended {limit}: it sleeps in the driver and keeps it open; "
+            "look for NVRM in dmesg, a reboot may be needed"
+        )
 
     def clear(self, device: str) -> Carried:
         """Forget the faults of a GPU. FormatError for words that name none."""

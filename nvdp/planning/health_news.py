@@ -8,7 +8,7 @@ import msgspec
 
 from nvdp.model.health import Ailment
 from nvdp.model.held import Holding
-from nvdp.model.reasons import Cause, Reason
+from nvdp.model.reasons import Reason
 from nvdp.planning.ailing import Ailments, Parts, join_parts, list_parts
 from nvdp.planning.devices import Device
 from nvdp.planning.ledger import uuid_of_id
@@ -29,7 +29,7 @@ class Around(msgspec.Struct, frozen=True, kw_only=True):
 def announce_health(before: Ailments, after: Ailments, around: Around) -> tuple[Announcement, ...]:
     """Devices that turned Unhealthy, with the pods concerned, and devices that are Healthy again.
 
-    What all MIG devices of a GPU have is told of the GPU. Nothing is of a pause, which is told as one thing.
+    What all MIG devices of a GPU have is told of the GPU.
     """
     parts = list_parts(around.devices.values())
     return (*_announce_ailing(before, after, parts, around), *_announce_recovered(before, after, parts, around))
@@ -43,7 +43,7 @@ def _announce_ailing(before: Ailments, after: Ailments, parts: Parts, around: Ar
     for uuid, ailment in join_parts(after, parts).items():
         device = around.devices.get(uuid)
         known = told.get(uuid) or (told.get(device.parent_uuid) if device is not None else None)
-        if (known is not None and known.cause is ailment.cause) or ailment.cause is Cause.DRIVER_PAUSED:
+        if known is not None and known.cause is ailment.cause:
             continue
         concerned = (uuid, *parts.get(uuid, ()))
         users = sorted({pod for one in concerned for pod in pods.get(one, ())})
@@ -60,8 +60,7 @@ def _announce_ailing(before: Ailments, after: Ailments, parts: Parts, around: Ar
 def _announce_recovered(before: Ailments, after: Ailments, parts: Parts, around: Around) -> Iterator[Announcement]:
     well = {uuid: ailment for uuid, ailment in before.items() if uuid not in after and uuid in around.devices}
     for uuid, ailment in join_parts(well, parts).items():
-        if ailment.cause is not Cause.DRIVER_PAUSED:
-            yield _build_recovered(around.devices[uuid], ailment, around)
+        yield _build_recovered(around.devices[uuid], ailment, around)
 
 
 def _build_recovered(device: Device, ailment: Ailment, around: Around) -> Announcement:

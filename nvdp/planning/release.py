@@ -33,21 +33,27 @@ def asks_for_reset(actions: Iterable[str]) -> bool:
     return not RESETS.isdisjoint(actions)
 
 
-def advance_release(before: Release, *, now: float, asked: bool | None, idle: bool) -> Release:
-    """The state now. ``asked`` is whether a GPU asks for a reset, None while nobody knows; ``idle`` is all GPUs.
+def end_release(before: Release, *, now: float) -> Release:
+    """The driver is taken back, at whoever's word: if a GPU asks still, it is not let go of again before the break."""
+    if before.ends_at is None:
+        return before
+    pause_s = min(_LONGEST_BREAK_S, _FIRST_BREAK_S * 2.0 ** min(before.tries, _MOST_DOUBLINGS))
+    return Release(tries=before.tries + 1, next_at=now + pause_s)
 
-    One minute is given, then there is a look at the GPUs. If one asks still, there is a break of 5 minutes before the
-    next time, doubled up to an hour: new pods cannot start while the driver is let go of.
+
+def advance_release(before: Release, *, now: float, asked: bool | None, idle: bool, held: bool) -> Release:
+    """The state now. ``asked`` is whether a GPU asks for a reset, None while nobody knows.
+
+    ``idle`` is whether nobody computes on any GPU, ``held`` whether pods have any, or may. One minute is given, less if
+    a pod got a GPU in the last moment, then there is a look at the GPUs. If one asks still, there is a break of 5
+    minutes before the next time, doubled up to an hour: new pods cannot start while the driver is let go of.
     """
     if before.ends_at is not None:
-        if now < before.ends_at:
-            return before
-        pause_s = min(_LONGEST_BREAK_S, _FIRST_BREAK_S * 2.0 ** min(before.tries, _MOST_DOUBLINGS))
-        return Release(tries=before.tries + 1, next_at=now + pause_s)
+        return end_release(before, now=now) if held or now >= before.ends_at else before
     if asked is None:
         return before
     if not asked:
         return Release()
-    if idle and now >= before.next_at:
+    if idle and not held and now >= before.next_at:
         return Release(tries=before.tries, ends_at=now + RELEASED_S, next_at=before.next_at)
     return before

@@ -67,7 +67,7 @@ class Past(msgspec.Struct, frozen=True, kw_only=True):
 class GpuService:
     """``start`` it; it posts ``GpusScanned`` after each complete scan and whenever something changed.
 
-    All methods may be called from any thread; none but ``stop`` and ``wait_released`` blocks. The threads are named
+    All methods may be called from any thread; none but ``stop`` blocks. The threads are named
     ``gpus``, ``gpu-probe`` and, for each child, ``nvml-events``. An exception that nobody expected ends the thread
     ``gpus``; ``start`` starts it again, and what was known is still known. ``sysfs`` is None on a simulated node, whose
     library knows the NUMA nodes itself.
@@ -164,7 +164,7 @@ class GpuService:
     def pause(self, pause: Pause) -> None:
         """Let go of the driver: all GPUs are out of order, whatever hangs is killed, nothing is asked until ``resume``.
 
-        See ``wait_released``. A pause takes the place of another one.
+        See ``is_released``. A pause takes the place of another one.
         """
         with self._ordering:
             self._pause, self._is_held = pause, False
@@ -181,9 +181,10 @@ class GpuService:
             self._children.reopen()
         self._inbox.put(_Wake(at_everything=True))
 
-    def wait_released(self, timeout_s: float) -> bool:
-        """Whether it is paused and no process of ours has the driver open; waits for it at most that long."""
-        return self._released.wait(timeout_s)
+    def is_released(self, pause: Pause) -> bool:
+        """Whether it is by this pause that the driver is let go of, and no process of ours has it open any more."""
+        with self._ordering:
+            return self._pause == pause and self._released.is_set()
 
     def clear(self, ref: DeviceRef) -> tuple[str, Ailment | None] | None:
         """The operator says that this GPU is well: its faults are forgotten, and it is looked at.

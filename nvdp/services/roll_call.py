@@ -31,7 +31,7 @@ class RollCall:
     """Used by one thread; nothing blocks. ``clock`` is monotonic, ``wall`` is for people.
 
     ``presence`` is None before the first scan. ``silenced`` are the GPUs that scans leave out, by UUID where it is
-    known. ``remembered`` is what a predecessor saw, for ``let_go`` before any scan.
+    known. ``remembered`` is what a predecessor saw: it is listed, out of order, while nobody can or may look.
     """
 
     def __init__(
@@ -92,16 +92,20 @@ class RollCall:
 
     def lose_driver(self, text: str) -> None:
         """NVML failed as a whole."""
+        self._recall()
         if self.presence is not None:
             self.presence = lose_driver(self.presence, text, wall=self._wall())
 
     def let_go(self, text: str) -> None:
         """The driver is let go of: nobody is known to hang any more, and all GPUs are out of order until a scan."""
         self.silenced = {}
-        if self.presence is None and self._remembered is not None:
-            self.presence = recall(self._remembered)
+        self._recall()
         if self.presence is not None:
             self.presence = let_go(self.presence, text, wall=self._wall())
+
+    def _recall(self) -> None:
+        if self.presence is None and self._remembered is not None:
+            self.presence = recall(self._remembered)
 
     def expire(self, *, remove_after_s: float) -> None:
         """Forget who has been absent for too long."""

@@ -32,6 +32,9 @@ from nvdp.services.watching import Watching
 _SHORTEST_LIMIT_S: Final = 0.25
 
 
+_UNANSWERED: Final = "the pause is over, and the driver has not answered yet"
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Intervals and limits, in seconds, and whether to look who computes once a GPU asks for a reset."""
 
@@ -119,9 +122,11 @@ class Rounds:
         parts.session.close()
 
     def take_back(self) -> None:
-        """The driver may be asked again."""
+        """The driver may be asked again; that is shown before it is, for the answer may take a minute."""
         if self._with.driver.status.state is DriverState.PAUSED:
             self._with.driver.take_back()
+            self._with.roll.let_go(_UNANSWERED)
+            self._show()
 
     def scan_due(self) -> bool:
         """Scan if it is time. Whether a scan was complete."""

@@ -12,7 +12,7 @@ from nvdp.config.schema import Config, HealthSettings
 from nvdp.log import Log
 from nvdp.model.pause import Pause
 from nvdp.model.reasons import Cause, Reason
-from nvdp.planning.release import RELEASED_S, Release, advance_release, asks_for_reset
+from nvdp.planning.release import RELEASED_S, Release, advance_release, asks_for_reset, end_release
 from nvdp.services.events import GpusScanned
 
 FILE_KEY = "devices.paused"
@@ -94,7 +94,7 @@ class Steering:
         """An operator's word: let go of the driver, or (None) take it back, should nothing else speak against it."""
         self._ordered = pause
         if pause is None:
-            self._release, self._released = Release(), None
+            self._release, self._released = end_release(self._release, now=self._clock()), None
         self._follow()
 
     def consider(self, scan: GpusScanned | None, *, held: bool) -> None:
@@ -110,7 +110,7 @@ class Steering:
             return
         asked, idle = _judge(scan)
         self.watches_holders = asked is True
-        self._release = advance_release(self._release, now=self._clock(), asked=asked, idle=idle and not held)
+        self._release = advance_release(self._release, now=self._clock(), asked=asked, idle=idle, held=held)
         is_released = self._release.ends_at is not None
         if is_released == (self._released is not None):
             return

@@ -13,6 +13,7 @@ from nvdp.log import Log
 from nvdp.model.health import Ailment
 from nvdp.model.held import Holding
 from nvdp.model.inventory import Inventory
+from nvdp.model.reasons import Cause
 from nvdp.planning.ailing import drop_partial, list_parts
 from nvdp.planning.announcing import announce_emptied, announce_plan
 from nvdp.planning.devices import Device, list_instances
@@ -36,6 +37,7 @@ class Telling:
         self._log = log
         self._observer = observer
         self._ailing: Mapping[str, Ailment] = {}
+        self._told: Mapping[str, Ailment] = {}  # the same, but for pauses, through which what was told stands
         self._inventory: Inventory | None = None
 
     def tell_scan(
@@ -56,7 +58,9 @@ class Telling:
         for uuid in changed:
             self._observer.device_health_changed(uuid, "unhealthy" if uuid in self._ailing else "healthy")
         around = Around(devices=devices, plan=plan, holders=known, recoveries=scan.recoveries, wall=scan.wall)
-        self._announce(announce_health(was, self._ailing, around))
+        told = {uuid: ailment for uuid, ailment in self._told.items() if uuid not in untold}
+        self._told = _see_through_pause(told, self._ailing)
+        self._announce(announce_health(told, self._told, around))
         return changed
 
     def tell_plan(self, before: Plan | None, after: Plan) -> None:
@@ -70,6 +74,16 @@ class Telling:
     def _announce(self, announcements: Iterable[Announcement]) -> None:
         for announcement in announcements:
             self._log(announcement.reason, announcement.text, level=None, **announcement.fields)
+
+
+def _see_through_pause(told: Mapping[str, Ailment], ailing: Mapping[str, Ailment]) -> dict[str, Ailment]:
+    """Who ails now; of a device that is let go of, what was told last: a pause is told as one thing, by others."""
+    paused = {uuid for uuid, ailment in ailing.items() if ailment.cause is Cause.DRIVER_PAUSED}
+    return {
+        uuid: told[uuid] if uuid in paused else ailment
+        for uuid, ailment in ailing.items()
+        if uuid not in paused or uuid in told
+    }
 
 
 def _list_devices(inventory: Inventory) -> Iterable[Device]:

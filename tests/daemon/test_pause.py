@@ -86,6 +86,8 @@ def test_a_pause_by_command_lets_go_of_the_driver_until_a_resume_and_over_a_rest
 
     assert resumed.done, resumed.text
     wait_healthy(kubelet, ALL)
+    assert not [line for one in (daemon, again) for line in one.log.of("DeviceUnhealthy")]
+    assert not [line for one in (daemon, again) for line in one.log.of("DeviceRecovered")]
     assert "nvdp pause" in again.log.wait_for("DriverResumed")["msg"]
     again.wait_metric(0, "nvdp_paused")
 
@@ -154,6 +156,58 @@ def test_the_operators_word_ends_a_fault_that_would_wait_for_a_reset(kubelet, st
     events.tell(**WELL)
 
 
+def test_what_is_told_of_a_device_stands_through_a_pause(kubelet, start, events, root, order):
+    daemon = start(build_config(share=4, health={"recovery": {"holdOff": "0s"}}), wait=True)
+    daemon.wait_scans(1)
+    events.tell({"gpu": 1, "xid": 79})
+    daemon.log.wait_for("DeviceUnhealthy")
+    reach_socket(root)
+    assert order(PAUSE_PATH, note="").done
+    assert order(RESUME_PATH).done
+    daemon.wait_scans(1)
+    assert len(daemon.log.of("DeviceUnhealthy")) == 1
+    assert not daemon.log.of("DeviceRecovered")
+
+    assert order(PAUSE_PATH, note="").done
+    order(CLEAR_PATH, device="1")
+    assert order(RESUME_PATH).done
+
+    wait_healthy(kubelet, ALL)
+    assert "(XID 79)" in daemon.log.wait_for("DeviceRecovered")["msg"]
+
+
+def test_a_driver_that_does_not_answer_after_a_pause_is_no_pause_any_more(kubelet, start, machine, root, order):
+    daemon = begin(start)
+    reach_socket(root)
+    assert order(PAUSE_PATH, note="swap").done
+    machine.fault("nvmlInitWithFlags", hang=True)
+
+    resumed = order(RESUME_PATH)
+
+    assert not resumed.done
+    assert "does not answer yet" in resumed.text
+    assert "paused" not in resumed.text
+    assert daemon.wait_probe("/readyz", lambda probe: probe.status == 503).body["reason"] == "Starting"
+    assert set(kubelet.devices(GPU)) == ALL
+    assert not healthy(kubelet)
+    machine.heal()
+
+
+def test_a_restart_while_the_driver_is_missing_goes_on_to_list_what_was_there(kubelet, start, machine):
+    daemon = begin(start)
+    daemon.wait_scans(1)
+    assert daemon.stop().code == 0
+    machine.change(driver={"state": "missing"})
+
+    again = start()
+    again.log.wait_for("DriverMissing")
+    again.log.wait_for("ResourceRegistered")
+    kubelet.wait_until(lambda: set(kubelet.devices(GPU)) == ALL and not healthy(kubelet), LIMIT_S, what="all Unhealthy")
+
+    machine.heal()
+    wait_healthy(kubelet, ALL)
+
+
 def test_where_the_file_allows_it_a_gpu_that_asks_for_a_reset_is_let_go_of_once_all_are_idle(
     kubelet, start, events, root, order
 ):
@@ -171,6 +225,10 @@ def test_where_the_file_allows_it_a_gpu_that_asks_for_a_reset_is_let_go_of_once_
     assert "health.releaseForReset" in daemon.log.wait_for("DriverPaused")["msg"]
     wait_until(lambda: not daemon.children, 5, what="no child")
     wait_healthy(kubelet, ())
-    events.tell(**WELL)  # somebody has reset it
-    assert order(RESUME_PATH).done
+    resumed = order(RESUME_PATH)
+    assert resumed.done, resumed.text
+    wait_healthy(kubelet, ALL - replicas(1, 4))
+    daemon.wait_scans(2)
+    assert len(daemon.log.of("DriverPaused")) == 1  # it asks still, and the operator's word counts
+    events.tell(**WELL)
     wait_healthy(kubelet, ALL)

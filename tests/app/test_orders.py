@@ -1,0 +1,103 @@
+"""Orders that come at the same moment: what is kept for a restart is what was ordered last."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from nvdp.app.orders import NodeOrders
+from nvdp.host.pause_file import PauseFile
+from nvdp.model.pause import Pause
+from nvdp.model.status import DriverState, DriverStatus, Status
+from nvdp.services.events import PauseOrdered
+
+ROUNDS = 60
+
+
+class Node:
+    """Carries out each order as it is posted, at once, or not at all while it is ``stuck``."""
+
+    def __init__(self) -> None:
+        self.posted: list[Pause | None] = []
+        self.stuck = False
+        self._lock = threading.Lock()
+        self._pause: Pause | None = None
+
+    def post(self, event: object) -> None:
+        assert isinstance(event, PauseOrdered)
+        with self._lock:
+            self.posted.append(event.pause)
+            if not self.stuck:
+                self._pause = event.pause
+
+    def is_released(self, pause: Pause) -> bool:
+        return self._pause == pause
+
+    def get_status(self) -> Status:
+        state = DriverState.PAUSED if self._pause is not None else DriverState.READY
+        return Status(pause=self._pause, driver=DriverStatus(state=state, version="580"))
+
+
+@pytest.fixture
+def node():
+    return Node()
+
+
+@pytest.fixture
+def file(tmp_path):
+    return PauseFile(tmp_path, boot_id="boot")
+
+
+@pytest.fixture
+def orders(node, file):
+    return NodeOrders(file=file, post=node.post, gpus=node, get_status=node.get_status)
+
+
+@pytest.fixture
+def often_interrupted():
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("often_interrupted")
+def test_what_is_kept_is_what_was_ordered_last(node, file, orders):
+    with ThreadPoolExecutor(4) as pool:
+        for number in range(ROUNDS):
+            gate = threading.Barrier(4)
+
+            def give(which: int, gate=gate, number=number):
+                gate.wait()
+                return orders.resume() if which % 2 else orders.pause(f"{number}")
+
+            answers = list(pool.map(give, range(4)))
+            assert file.load() == node.posted[-1]
+            if node.posted[-1] is None:
+                assert any(answer.done for answer in answers[1::2])
+            else:
+                assert any(answer.done for answer in answers[0::2])
+
+
+def test_a_pause_that_nobody_gets_to_does_not_blame_the_driver(node, file):
+    node.stuck = True
+    orders = NodeOrders(file=file, post=node.post, gpus=node, get_status=node.get_status, release_limit_s=0.1)
+    answer = orders.pause("")
+    assert not answer.done
+    assert "nvdp status" in answer.text
+    assert "dmesg" not in answer.text
+
+
+def test_a_pause_that_is_overtaken_says_so_at_once(node, orders):
+    node.stuck = True
+    with ThreadPoolExecutor(1) as pool:
+        pausing = pool.submit(orders.pause, "")
+        while not node.posted:
+            pass
+        orders.resume()
+        answer = pausing.result(2)
+    assert not answer.done
+    assert "resume" in answer.text
