@@ -124,7 +124,7 @@ def _build_changes(changes: Changes, told_by: Teller | None, shorten: Shorten) -
 def _describe_change(change: DeviceChange) -> str:
     before, after = change.before, change.after
     if before == after and before is not None:
-        return f"{before.resource}, fewer replicas"
+        return f"{before.resource}, {'in another MIG layout' if change.how is How.WAITS else 'fewer replicas'}"
     is_same_name = before is not None and after is not None and before.resource == after.resource
     return f"{_name_form(before, whole=is_same_name)} → {_name_form(after, whole=is_same_name)}"
 

@@ -128,10 +128,13 @@ def _change(
     plan, assignment = preview.plan, preview.plan.assignments.get(uuid)
     after = assignment.form if assignment is not None else None
     before = running.forms[uuid][0] if running is not None and uuid in running.forms else None
-    waits = [change.before for change in plan.changes if change.gpu_uuid == uuid]
+    waits = [change for change in plan.changes if change.gpu_uuid == uuid]
     foreign = [form for form in held if form != after]
-    for form in waits or foreign:
-        how = How.WAITS if waits else How.LINGERS if after is None else How.SHARED_AT_ONCE
+    for change in waits:  # of a GPU and its MIG devices one may wait for who holds the other
+        holders = _name(held.get(change.before, {})) or tuple(filter(None, [change.holder]))
+        yield DeviceChange(gpu_uuid=uuid, before=change.before, after=after, how=How.WAITS, holders=holders)
+    for form in foreign if not waits else ():
+        how = How.LINGERS if after is None else How.SHARED_AT_ONCE
         yield DeviceChange(gpu_uuid=uuid, before=form, after=after, how=how, holders=_name(held.get(form, {})))
     if waits or foreign:
         return

@@ -62,9 +62,10 @@ def _find_leaving(plan: Plan) -> dict[tuple[str, Form], _Leaving]:
 def _change(change: ModeChange, leaving: _Leaving) -> Wait:
     """The names of both forms, or the forms themselves where the name stays."""
     renamed = change.before.resource != change.after.resource
+    before = change.before.resource if renamed else str(change.before)
     return Wait(
         gpu_uuid=change.gpu_uuid,
-        before=change.before.resource if renamed else str(change.before),
+        before=before if change.before != change.after else f"{change.before.resource} in another MIG layout",
         after=change.after.resource if renamed else str(change.after),
         devices=leaving.devices,
         holders=tuple(leaving.holders) or ((change.holder,) if change.holder else ()),

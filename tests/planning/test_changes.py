@@ -19,7 +19,7 @@ from nvdp.planning.changes import (
 )
 from nvdp.planning.preview import Node, build_preview
 from tests.planning.test_preview import situations
-from tests.planning.values import GPU, SHARED, ailment, answer, gpu, holding, inventory, parse, sliced, uuid
+from tests.planning.values import GPU, SHARED, ailment, answer, gpu, holding, inventory, mig_uuid, parse, sliced, uuid
 
 WHOLE, SLICED, RENAMED = Form(GPU, shared=False), Form(GPU, shared=True), Form(SHARED, shared=True)
 
@@ -229,3 +229,13 @@ def test_against_itself_an_idle_node_has_no_changes(situation):
     }
     changes = find_changes(preview, build_running_of_ids(ids, preview))
     assert (changes.devices, changes.counts) == ((), ())
+
+
+def test_a_gpu_whose_mig_device_a_pod_holds_waits_for_that_pod():
+    config = parse("flags: {migStrategy: single}")
+    held = answer(holding(mig_uuid(0, 0), "nb", GPU), at=5000.0)
+    node = Node(inventory=inventory(gpu(0)), held=held, parents={mig_uuid(0, 0): uuid(0)})
+    preview = build_preview(config, node)
+    (change,) = [one for one in find_changes(preview, None).devices if one.gpu_uuid == uuid(0)]
+    assert (change.how, change.holders) == (How.WAITS, ("team/nb",))
+    assert change.before == change.after

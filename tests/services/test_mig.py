@@ -222,3 +222,13 @@ def test_a_mig_device_without_a_uuid_is_shown_and_its_siblings_are_on_offer(node
     assert node.healthy(SMALL) == [M0]
     (finding,) = [one for one in diagnose(node.status) if one.reason == "MIGInvalid"]
     assert finding.cause == "MIG device 0:4 has no UUID: Unknown Error; it cannot be on offer without"
+
+
+def test_what_waits_for_a_pod_of_another_layout_is_shown_with_the_pod(node):
+    hold(node, M0)
+    node.scan(gpu(0), gpu(1))
+    node.run(20.0)
+    waits = {(one.gpu_uuid, one.before, one.after): one.holders for one in node.status.waits}
+    assert waits == {(A, SMALL, GPU): ("team/nb",), (M0, SMALL, ""): ("team/nb",)}
+    (finding,) = [one for one in diagnose(node.status) if one.reason == "ModeChangeWaiting"]
+    assert finding.cause.startswith(f"GPU 0 ({A}, 0000:10:00.0): {SMALL} → {GPU} waits for team/nb")
