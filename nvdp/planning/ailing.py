@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
 from nvdp.model.health import Ailment
+from nvdp.model.reasons import Cause
 from nvdp.planning.devices import Device
 
 Ailments: TypeAlias = Mapping[str, Ailment]
@@ -35,7 +36,12 @@ def join_parts(ailments: Ailments, parts: Parts) -> dict[str, Ailment]:
     for uuid, members in parts.items():
         if uuid not in joined or not members:
             continue
-        is_common = all(joined[part].cause is joined[uuid].cause for part in members)
+        is_common = all(_name(joined[part]) == _name(joined[uuid]) for part in members)
         for one in members if is_common else (uuid,):
             del joined[one]
     return joined
+
+
+def _name(ailment: Ailment) -> tuple[Cause, int | None]:
+    """One and the same fault, as far as its name tells."""
+    return ailment.cause, ailment.xid

@@ -112,6 +112,7 @@ def test_what_goes_wrong_with_one_mig_device_takes_that_one_and_what_is_of_no_on
     wait_offers(kubelet, without(everything, first, second, third))
 
     assert daemon.log.wait_for("DeviceUnhealthy", text=second)["xid"] == 48
+    assert daemon.log.wait_for("DeviceUnhealthy", text=first)["xid"] == 79
     with connect(kubelet, LARGE) as client, pytest.raises(grpc.RpcError) as refusal:
         client.allocate([third])
     assert "XID 79" in refusal.value.details()
