@@ -46,8 +46,10 @@ coverage: setup ## the tests again, with the branches that none of them takes
 bench: setup ## measure start, restart, edit, allocation, memory; a table and JSON
 	@$(BIN)/python -m tests.bench
 
-campaign: setup ## the slow campaigns in full, and all of the daemon's tests with a kubelet 1.37 as well
+campaign: setup ## the slow campaigns in full, all of the daemon's tests with a kubelet 1.37, all faults on a compiled library
 	@NVDP_KUBELET=1.37 $(BIN)/pytest -n 3 --dist worksteal tests/daemon
+	@NVDP_LIBRARY=compiled $(BIN)/pytest -n 3 --dist worksteal tests/daemon/test_faults.py tests/daemon/test_health.py \
+		tests/daemon/test_driver.py
 	@NVDP_CAMPAIGN=full $(BIN)/pytest -m campaign --timeout 3600
 
 soak: export NVDP_SOAK_STEPS ?= 100000
