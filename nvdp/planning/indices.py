@@ -211,7 +211,8 @@ def _tell_taken(claims: Iterable[_Claim]) -> Iterable[str]:
         by_gpu.setdefault(claim.gpu_uuid, []).append(claim)
     for uuid, some in by_gpu.items():
         for index, pods in _group(some).items():
-            yield f"{uuid} is held by {pods} as index {index}, which is this GPU now"
+            what = "MIG device" if ":" in index else "GPU"
+            yield f"{uuid} is held by {pods} as index {index}, which is this {what} now"
 
 
 def _group(claims: Iterable[_Claim]) -> dict[str, str]:

@@ -14,7 +14,21 @@ from nvdp.planning.ledger import give, note_taken, restore
 from nvdp.planning.plan import build_plan
 from nvdp.planning.response import VISIBLE_DEVICES, build_allocation
 from nvdp.planning.waits import find_waits
-from tests.planning.values import GPU, ailment, answer, given_out, gpu, holding, inputs, inventory, parse, sliced, uuid
+from tests.planning.values import (
+    GPU,
+    ailment,
+    answer,
+    cut,
+    given_out,
+    gpu,
+    holding,
+    inputs,
+    inventory,
+    mig_uuid,
+    parse,
+    sliced,
+    uuid,
+)
 
 pytestmark = pytest.mark.invariant(10)
 
@@ -84,6 +98,23 @@ def test_the_index_of_a_card_that_is_gone_is_not_for_new_pods_while_a_pod_knows_
     }
     forgotten = plan(INDEX, cards(1, 2), 0, indices=known(_0="0"))
     assert told(forgotten)[1] == told(found)[1]
+
+
+def test_a_mig_device_in_the_place_of_one_that_is_gone_takes_no_new_pods_while_a_pod_holds_that():
+    name, old = "nvidia.com/mig-1g.10gb", mig_uuid(0, 0)
+    new = msgspec.structs.replace(cut(0, "1g.10gb").instances[0], uuid="MIG-new")
+    found = build_plan(
+        inputs(
+            parse("flags: {migStrategy: mixed, plugin: {deviceIDStrategy: index}}"),
+            cut(0, instances=(new,)),
+            held=answer(holding(old, resource=name), at=100.0),
+            indices={name: {old: HandedOut("0:0", LONG_AGO)}},
+        )
+    )
+    assert {device.id: device.text for device in found.lists[name].devices} == {
+        old: "held by team/pod",
+        new.uuid: f"{old} is held by team/pod as index 0:0, which is this MIG device now",
+    }
 
 
 def test_an_index_that_no_card_has_now_concerns_its_own_card_alone():
