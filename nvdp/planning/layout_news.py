@@ -1,4 +1,4 @@
-"""What is worth telling when GPUs are cut otherwise than before: ``MIGLayoutChanged``."""
+"""What is worth telling when GPUs are cut otherwise than before, and who holds what is gone: ``MIGLayoutChanged``."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from nvdp.model.inventory import Gpu, Inventory, MigMode
 from nvdp.model.reasons import Reason
 from nvdp.planning.devices import Device, list_instances
 from nvdp.planning.ledger import uuid_of_id
+from nvdp.planning.plan import Plan
 from nvdp.planning.wording import Announcement, join_some, list_fields, name_device
 
 
@@ -18,9 +19,7 @@ def announce_layouts(
 ) -> Iterator[Announcement]:
     """The GPUs whose layout changed, but those that are ``untold``, with the pods whose MIG devices are gone."""
     known = {gpu.uuid: gpu for gpu in before.gpus} if before is not None else {}
-    pods: dict[str, set[str]] = {}
-    for holding in holders:
-        pods.setdefault(uuid_of_id(holding.device_id), set()).add(holding.holder)
+    pods = _group_pods(holders)
     for gpu in after.gpus:
         old = known.get(gpu.uuid)
         if old is None or gpu.uuid in untold or not (_is_known(old) and _is_known(gpu)):
@@ -43,12 +42,50 @@ def announce_layouts(
         yield Announcement(Reason.MIG_LAYOUT_CHANGED, text, fields)
 
 
+def announce_late_holders(before: Plan | None, after: Plan) -> Iterator[Announcement]:
+    """The pods whose MIG devices are gone that were not named with that: nobody could tell, or it was before our start.
+
+    An answer about holders may be half a minute old, and the pod younger.
+    """
+    known = _find_gone(before) if before is not None else {}
+    devices = before.devices if before is not None else ()
+    just_gone = {one.uuid for device in devices for one in list_instances(device.gpu)}  # told with the layout
+    by_uuid = {device.gpu.uuid: device.gpu for device in after.devices}
+    for uuid, pods in _find_gone(after).items():
+        new = sorted(pods - known.get(uuid, set()))
+        if not new or uuid in just_gone:
+            continue
+        gpu = Device(gpu=by_uuid[after.parents[uuid]])
+        text = f"{name_device(gpu.uuid, gpu)}: {uuid} is gone, and still held by {join_some(new)}"
+        yield Announcement(Reason.MIG_LAYOUT_CHANGED, text, {"device": gpu.uuid, "pods": new, **list_fields(gpu)})
+
+
 def describe_layout(gpu: Gpu) -> str:
     """``whole``, or its MIG devices by profile: ``3 × 2g.20gb, 1 × 1g.10gb``."""
     if not _is_cut(gpu):
         return "whole"
     counts = Counter(one.profile or "unknown" for one in list_instances(gpu))
     return ", ".join(f"{count} × {profile}" for profile, count in counts.items()) or "no MIG devices"
+
+
+def _find_gone(plan: Plan) -> dict[str, set[str]]:
+    """The MIG devices that are not there any more, of GPUs whose layout is known, each with the pods that hold it."""
+    there = {device.gpu.uuid: device.gpu for device in plan.devices if _is_known(device.gpu)}
+    live = {one.uuid for gpu in there.values() for one in list_instances(gpu)}
+    pods = _group_pods(holding for held in plan.holders.values() for holding in held.values())
+    return {
+        uuid: pods.get(uuid, set())
+        for uuid, parent in sorted(plan.parents.items())
+        if parent in there and uuid not in live
+    }
+
+
+def _group_pods(holders: Iterable[Holding]) -> dict[str, set[str]]:
+    """Who holds each device."""
+    pods: dict[str, set[str]] = {}
+    for holding in holders:
+        pods.setdefault(uuid_of_id(holding.device_id), set()).add(holding.holder)
+    return pods
 
 
 def _is_cut(gpu: Gpu) -> bool:
