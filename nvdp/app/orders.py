@@ -121,6 +121,6 @@ def _describe_resumed(status: Status) -> Carried:
     driver = status.driver
     if driver.state is DriverState.READY:
         count = sum(device.healthy for device in status.devices)
-        text = f"resumed: driver {driver.version}, {count} of {len(status.devices)} GPUs are Healthy"
+        text = f"resumed: driver {driver.version}, {count} of {len(status.devices)} devices are Healthy"
         return Carried(done=True, text=text)
     return Carried(done=False, text=f"resumed, but the driver does not answer yet: {driver.text or 'no answer so far'}")
