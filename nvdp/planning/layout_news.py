@@ -60,6 +60,18 @@ def announce_late_holders(before: Plan | None, after: Plan) -> Iterator[Announce
         yield Announcement(Reason.MIG_LAYOUT_CHANGED, text, {"device": gpu.uuid, "pods": new, **list_fields(gpu)})
 
 
+def announce_unread_memory(before: Plan | None, after: Plan) -> Iterator[Announcement]:
+    """That profiles are named without the memory of their GPUs, which most containers may not read: once, as advice."""
+    unread = _find_unread(after)
+    if unread and (before is None or not _find_unread(before)):
+        text = (
+            f"{join_some(unread)}: this container may not read the memory of a GPU in MIG mode, so profiles are named "
+            "as the driver names them; NVIDIA_MIG_MONITOR_DEVICES=all in its environment and the capability SYS_ADMIN "
+            "would let it, and need not"
+        )
+        yield Announcement(Reason.MIG_INVALID, text, {"devices": unread})
+
+
 def describe_layout(gpu: Gpu) -> str:
     """``whole``, or its MIG devices by profile: ``3 × 2g.20gb, 1 × 1g.10gb``."""
     if not _is_cut(gpu):
@@ -78,6 +90,17 @@ def _find_gone(plan: Plan) -> dict[str, set[str]]:
         for uuid, parent in sorted(plan.parents.items())
         if parent in there and uuid not in live
     }
+
+
+def _find_unread(plan: Plan) -> list[str]:
+    """The GPUs of MIG devices on offer whose memory could not be read, though nothing failed."""
+    return sorted(
+        {
+            device.gpu.uuid
+            for device in plan.devices
+            if device.instance is not None and device.gpu.memory_bytes is None and device.gpu.fault is None
+        }
+    )
 
 
 def _group_pods(holders: Iterable[Holding]) -> dict[str, set[str]]:

@@ -18,7 +18,7 @@ from nvdp.planning.ailing import drop_partial, list_parts
 from nvdp.planning.announcing import announce_emptied, announce_plan
 from nvdp.planning.devices import Device, list_instances
 from nvdp.planning.health_news import Around, announce_health
-from nvdp.planning.layout_news import announce_late_holders, announce_layouts
+from nvdp.planning.layout_news import announce_late_holders, announce_layouts, announce_unread_memory
 from nvdp.planning.plan import Plan
 from nvdp.planning.wording import Announcement
 from nvdp.services.events import GpusScanned
@@ -67,6 +67,7 @@ class Telling:
         """A plan follows another one."""
         self._announce(announce_plan(before, after))
         self._announce(announce_late_holders(before, after))
+        self._announce(announce_unread_memory(before, after))
 
     def tell_emptied(self, before: Plan | None, after: Plan, ailments: Mapping[str, Ailment]) -> None:
         """A configuration has come into force: which resources does it leave empty?"""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
-from nvdp.planning.layout_news import announce_late_holders
+from nvdp.planning.layout_news import announce_late_holders, announce_unread_memory
 from nvdp.planning.plan import build_plan
 from tests.planning.values import answer, cut, gpu, holding, inputs, mig_uuid, parse, uuid
 
@@ -44,3 +45,12 @@ def test_what_goes_now_is_told_with_the_layout_and_what_is_there_or_free_is_not_
     assert told(plan(WAS, HELD), plan(IS, HELD)) == []
     assert told(plan(IS), plan(WAS, HELD)) == []
     assert told(plan(IS, HELD), plan(IS)) == []
+
+
+def test_that_a_gpus_memory_may_not_be_read_is_one_warning_with_the_remedy():
+    unread = plan(msgspec.structs.replace(IS, memory_bytes=None))
+    (one,) = announce_unread_memory(None, unread)
+    assert one.fields == {"devices": [uuid(0)]}
+    assert "NVIDIA_MIG_MONITOR_DEVICES=all" in one.text
+    assert not [*announce_unread_memory(unread, unread)]
+    assert not [*announce_unread_memory(None, plan(msgspec.structs.replace(IS, memory_bytes=80 << 30)))]
