@@ -109,7 +109,9 @@ class Devices(msgspec.Struct, frozen=True, kw_only=True, rename=camel_key):
 class NamedPattern(msgspec.Struct, frozen=True, kw_only=True, rename=camel_key):
     """A rule that gives devices their resource name."""
 
-    pattern: Annotated[Pattern, Setting('product name or MIG profile; * is any text, as in "NVIDIA A100*"')]
+    pattern: Annotated[
+        Pattern, Setting('of gpus a product name, of mig a profile; * is any text, as in "NVIDIA A100*" or "1g.*"')
+    ]
     name: Annotated[ResourceName, Setting("the resource that matching devices are offered as")]
 
 

@@ -69,14 +69,18 @@ def test_the_buckets_of_calls_are_as_documented():
     assert tuple(float(bound) for bound in re.findall(r"[\d.]+", text)) == metric.buckets
 
 
-def test_every_alert_uses_metrics_and_labels_that_exist():
+def load_alerts() -> list[dict]:
     (rules,) = re.findall(r"```yaml\n(.*?)```", section("Alerts"), re.DOTALL)
+    return yaml.safe_load(rules)["groups"][0]["rules"]
+
+
+def test_every_alert_uses_metrics_and_labels_that_exist():
     known = {}
     for metric in METRICS:
         known[metric.name] = set(metric.labels)
         if metric.kind is Kind.HISTOGRAM:
             known[f"{metric.name}_bucket"] = {*metric.labels, "le"}
-    alerts = yaml.safe_load(rules)["groups"][0]["rules"]
+    alerts = load_alerts()
     assert len({alert["alert"] for alert in alerts}) == len(alerts)
     for alert in alerts:
         for name, selector in re.findall(r"\b(nvdp_\w+)(?:\{([^}]*)\})?", alert["expr"]):
@@ -86,6 +90,15 @@ def test_every_alert_uses_metrics_and_labels_that_exist():
         used = set(re.findall(r"\$labels\.(\w+)", alert.get("annotations", {}).get("summary", "")))
         assert used <= metric_labels | {"instance"}, alert["alert"]
         assert alert["labels"]["severity"] in {"critical", "warning", "info"}
+
+
+def test_what_an_operator_ordered_raises_no_alert():
+    exprs = {alert["alert"]: alert["expr"] for alert in load_alerts()}
+    unless_paused = " unless on(instance) nvdp_paused == 1"
+    for alert, metric in (("NvdpNotReady", "nvdp_ready"), ("NvdpDriverDown", "nvdp_driver_up")):
+        assert exprs[alert] == f"{metric} == 0{unless_paused}"
+    (left_out,) = re.findall(r'^nvdp_device_unhealthy_info\{reason!~"([\w|]+)"\} == 1$', exprs["NvdpDeviceUnhealthy"])
+    assert set(left_out.split("|")) == {Cause.CORDONED.value, Cause.HELD.value, Cause.DRIVER_PAUSED.value}
 
 
 def test_the_levels_of_the_log_are_those_that_can_be_chosen():
