@@ -192,7 +192,9 @@ def test_values_that_cannot_be_shown_lose_no_line(log: Log, stream: io.StringIO)
         st.recursive(
             st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary(),
             lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+            max_leaves=20,
         ),
+        max_size=6,
     ),
 )
 def test_any_sentence_and_any_fields_make_one_object_on_one_line(msg: str, fields: dict):

@@ -62,7 +62,7 @@ def test_no_list_passes_its_limit_whatever_is_edited_and_plugged_in_and_what_is_
     node.machine.plug(2)
     node.scan()
     assert [one.reason for one in node.plan.withheld.values()] == ["ListTooLarge"]
-    for _ in range(100 if FULL else 10):
+    for _ in range(100 if FULL else 6):
         offered = find_healthy(node)
         match chance.randrange(7):
             case 0:
