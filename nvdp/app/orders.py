@@ -44,10 +44,13 @@ class NodeOrders:
         self._ordered: Pause | None = None
 
     def pause(self, note: str) -> Carried:
-        """Keep the order, let go of the driver, and wait until no process of ours has it open."""
-        pause = Pause(by=COMMAND, note=note, since=self._wall())
+        """Keep the order, let go of the driver, and wait until no process of ours has it open.
+
+        An order that stands already goes on: its moment stays, and its note unless there is a new one.
+        """
         kept = ""
         with self._ordering:
+            pause = self._build_pause(note)
             try:
                 self._file.save(pause)
             except HostError as error:  # to let go is what was asked for, and is done in any case
@@ -80,6 +83,12 @@ class NodeOrders:
             time.sleep(_LOOK_EVERY_S)
             status = self._get_status()
         return _describe_resumed(status)
+
+    def _build_pause(self, note: str) -> Pause:
+        standing = self._ordered or self._file.load()
+        if standing is None or standing.by != COMMAND:
+            return Pause(by=COMMAND, note=note, since=self._wall())
+        return Pause(by=COMMAND, note=note or standing.note, since=standing.since)
 
     def _find_latest(self) -> Pause | None:
         """The order that was given last, by whomever; None if it was to resume."""

@@ -26,7 +26,7 @@ from nvdp.model.health import Ailment
 from nvdp.model.held import Held, Source
 from nvdp.model.inventory import Gpu
 from nvdp.model.reasons import Cause
-from nvdp.model.status import Status
+from nvdp.model.status import DeviceStatus, Status
 from nvdp.planning.changes import Changes, Running, build_running, build_running_of_ids, find_changes
 from nvdp.planning.comparison import Comparison, compare
 from nvdp.planning.devices import list_instances
@@ -146,7 +146,7 @@ def _judge(config: Config, node: Node) -> Preview:
 
 def _learn(node: Node, status: Status) -> Node:
     """The node with what the daemon knows beyond one scan: who ails, and who has vanished and is still listed."""
-    ailing = {one.uuid: one for one in status.devices if one.cause not in {None, Cause.CORDONED}}
+    ailing = {one.uuid: one for one in map(_uncordon, status.devices) if one.cause is not None}
     known = {gpu.uuid for gpu in node.inventory.gpus}
     vanished = (
         Gpu(uuid=one.uuid, index=one.index, pci=one.pci or None, product=one.product or None)
@@ -166,6 +166,13 @@ def _learn(node: Node, status: Status) -> Node:
         ailments={**told, **node.ailments},
         names=node.names.union(one.name for one in status.resources),
     )
+
+
+def _uncordon(device: DeviceStatus) -> DeviceStatus:
+    """Without a cordon, which the configuration that is judged may not have."""
+    if device.cause is not Cause.CORDONED:
+        return device
+    return msgspec.structs.replace(device, cause=device.fault, text=device.fault_text)
 
 
 def _read_state(options: ProcessOptions, notes: list[str]) -> State:

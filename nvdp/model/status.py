@@ -19,6 +19,10 @@ EXCLUDED = "Excluded"
 """Why a GPU that is none of ours is withheld: it is shown, and not watched."""
 
 
+CORDON_END = "; "
+"""What divides the place of a cordon from the fault that a device has as well."""
+
+
 class DriverState(enum.Enum):
     """Whether NVML as a whole is usable. STARTING is the time before the first answer, PAUSED is by order."""
 
@@ -46,6 +50,7 @@ class ConfigStatus(msgspec.Struct, frozen=True, kw_only=True):
     ``hash`` is ``sha256:`` and 12 hex digits, empty while no configuration was ever good. While there is no driver it
     is of the one that will come into force, and ``applied_at`` is None. ``pending`` is the hash of a valid edit that
     waits for ``pending_until`` (``--apply-jitter``). ``refused`` is the first of ``problems`` things that are wrong.
+    ``paused`` is ``devices.paused``: whether it has the driver let go of, whoever else does.
     """
 
     valid: bool = False
@@ -55,6 +60,7 @@ class ConfigStatus(msgspec.Struct, frozen=True, kw_only=True):
     refused: str | None = None
     problems: int = 0
     missing: bool = False
+    paused: bool = False
     pending: str = ""
     pending_until: float | None = None
 
@@ -85,7 +91,8 @@ class DeviceStatus(msgspec.Struct, frozen=True, kw_only=True):
     offered in MIG devices is not on offer itself. ``mig_pending`` is the mode that a reset of the GPU would bring,
     ``nameless`` are sentences about MIG devices of it that have no UUID.
     ``resource``, ``replicas`` and ``strategy`` are what it is offered as; without a resource it is offered as nothing.
-    ``xid`` and ``action`` (the driver's word for what it asks for) belong to the cause.
+    ``xid`` and ``action`` (the driver's word for what it asks for) belong to the cause. Of a cordoned device that has a
+    fault as well ``fault`` is its cause, to which these belong then, and the end of ``text`` is about it.
     """
 
     uuid: str
@@ -100,6 +107,7 @@ class DeviceStatus(msgspec.Struct, frozen=True, kw_only=True):
     changed_at: float
     xid: int | None = None
     action: str = ""
+    fault: Cause | None = None
     withheld: str = ""
     resource: str = ""
     replicas: int = 1
@@ -109,6 +117,16 @@ class DeviceStatus(msgspec.Struct, frozen=True, kw_only=True):
     parent_uuid: str = ""
     instance: int | None = None
     profile: str = ""
+
+    @property
+    def cordon(self) -> str:
+        """Of a cordoned device, the place in the file."""
+        return self.text.partition(CORDON_END)[0]
+
+    @property
+    def fault_text(self) -> str:
+        """Of a cordoned device with a fault, the sentence about that."""
+        return self.text.partition(CORDON_END)[2]
 
     @property
     def place(self) -> str:

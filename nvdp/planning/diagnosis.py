@@ -51,12 +51,13 @@ def _find_pause(status: Status) -> Iterator[Finding]:
     if pause is None:
         return
     since = f" since {describe_moment(pause.since)}" if pause.since else ""
-    remedy = next((text for origin, text in remedies.PAUSE if pause.by.startswith(origin)), remedies.PAUSE_ELSE)
+    file_too = status.config.paused and not pause.by.startswith(remedies.FILE_PAUSES)
+    too = f", and by {remedies.FILE_PAUSES} of {status.config.source}" if file_too else ""
     yield Finding(
         reason=Reason.DRIVER_PAUSED.word,
         gravity=_judge(status),
-        cause=f"{pause}{since}: all devices Unhealthy, no new pods; the driver is let go of",
-        remedy=remedy.format(file=status.config.source),
+        cause=f"{pause}{since}{too}: all devices Unhealthy, no new pods; the driver is let go of",
+        remedy=remedies.find_pause_remedy(pause.by, file_too=file_too).format(file=status.config.source),
     )
 
 
@@ -225,13 +226,27 @@ def _find_cordoned(status: Status) -> Iterator[Finding]:
     groups: dict[str, list[DeviceStatus]] = {}
     for device in status.devices:
         if device.cause is Cause.CORDONED:
-            groups.setdefault(device.text, []).append(device)
+            groups.setdefault(device.cordon, []).append(device)
     for path, devices in groups.items():
         yield Finding(
             reason=Reason.DEVICE_CORDONED.word,
             gravity=Gravity.NOTE,
             cause=f"{name_devices(devices)}: no new pods there, as {path} says",
             remedy=remedies.DEVICE[Cause.CORDONED].format(path=path, file=status.config.source),
+        )
+
+
+def _find_faulty_cordoned(status: Status) -> Iterator[Finding]:
+    groups: dict[tuple[Cause, str, str, int | None], list[DeviceStatus]] = {}
+    for device in status.devices:
+        if device.fault is not None and device.fault not in _TOLD_ELSEWHERE:
+            groups.setdefault((device.fault, device.fault_text, device.action, device.xid), []).append(device)
+    for (cause, text, action, xid), devices in groups.items():
+        yield Finding(
+            reason=Reason.DEVICE_UNHEALTHY.word,
+            gravity=Gravity.NOTE,
+            cause=f"{name_devices(devices)}: {cause.value}: {text}; cordoned, and it would not be Healthy without that",
+            remedy=remedies.find_device_remedy(cause, action=action, xid=xid).format(index=list_indices(devices)),
         )
 
 
@@ -250,6 +265,7 @@ _RULES: Final[tuple[Callable[[Status], Iterator[Finding]], ...]] = (
     _find_pending,
     _find_unmatched,
     _find_cordoned,
+    _find_faulty_cordoned,
 )
 
 

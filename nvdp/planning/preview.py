@@ -222,7 +222,7 @@ def _build_rows(config: Config, plan: Plan, pins: Mapping[str, str]) -> tuple[Ro
         Row(
             assignment=assignment,
             devices=tuple(members),
-            healthy={device.uuid: _count_healthy(plan, assignment, device) for device in members},
+            healthy={device.uuid: _count_healthy(config, plan, assignment, device) for device in members},
             pattern=patterns.get(assignment.rule, ""),
             limits=_find_limits(entries.get(assignment.rule), members, pins),
             withheld=withheld,
@@ -238,7 +238,9 @@ def _find_limits(entry: Entry | None, devices: list[Device], pins: Mapping[str, 
     return {uuid: limits for uuid, limits in found.items() if limits is not None}
 
 
-def _count_healthy(plan: Plan, assignment: Assignment, device: Device) -> int:
+def _count_healthy(config: Config, plan: Plan, assignment: Assignment, device: Device) -> int:
+    if config.devices.paused:
+        return 0  # the driver is let go of: nothing is known of any GPU
     listed = plan.lists.get(assignment.form.resource)
     return len(listed.healthy_by_gpu.get(device.uuid, ())) if listed is not None else 0
 

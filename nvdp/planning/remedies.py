@@ -10,6 +10,7 @@ from nvdp.planning.vitals import NO_ACTION, UNSUPPORTED
 from nvdp.planning.xids import CATALOGUE, Advice
 
 HANGS: Final = "the driver hangs: look for NVRM in dmesg on the node, and reboot the node if it stays"
+_IN_POD: Final = "in nvdp's pod"  # the image puts no nvdp on the node
 
 DRIVER: Final = {
     DriverState.MISSING: (
@@ -30,24 +31,31 @@ DRIVER_ERRORS: Final = {
 }
 """By ``DriverStatus.error``, before the state is looked at."""
 
-PAUSE: Final = (
-    ("devices.paused", "set devices.paused: false in {file} once the work on the driver is done"),
-    (
-        "health.releaseForReset",
-        "reset the GPU now, or wait a minute; nvdp resume on the node ends it at once",
-    ),
-)
+FILE_PAUSES: Final = "devices.paused"
+PAUSE: Final = {
+    FILE_PAUSES: "set devices.paused: false in {file} once the work on the driver is done",
+    "health.releaseForReset": "reset the GPU now, or wait a minute; nvdp resume ends it at once",
+}
 """By the beginning of ``Pause.by``: what ends it."""
 
-PAUSE_ELSE: Final = "nvdp resume on the node once the work on the driver is done"
+PAUSE_ELSE: Final = f"nvdp resume {_IN_POD} once the work on the driver is done"
 
-_RESET: Final = "once no pod uses it, on the node: nvdp pause && nvidia-smi --gpu-reset -i {index}; nvdp resume"
+
+def find_pause_remedy(by: str, *, file_too: bool) -> str:
+    """What ends a pause, with ``{file}`` left open; ``file_too`` is whether the file pauses as well as who did it."""
+    text = next((text for origin, text in PAUSE.items() if by.startswith(origin)), PAUSE_ELSE)
+    return f"{text}, and {FILE_PAUSES}: false in {{file}}" if file_too else text
+
+
+_RESET: Final = (
+    f"once no pod uses it: nvdp pause {_IN_POD}, nvidia-smi --gpu-reset -i {{index}} on the node, then nvdp resume"
+)
 _REBOOT: Final = "drain the node and reboot it"
 _AGAIN: Final = "; replace the card if that comes again"
 _QUERY: Final = "nvidia-smi -q -i {index} on the node shows what the driver asks for"
 _BY_ITSELF: Final = (
     "it takes pods again after health.recovery.holdOff without a fault (never, if that is 0s); "
-    "nvdp health clear {index} on the node does it now"
+    f"nvdp health clear {{index}} {_IN_POD} does it now"
 )
 _RESTART: Final = f"restart what caused it; {_BY_ITSELF}"
 
@@ -125,7 +133,10 @@ def find_device_remedy(cause: Cause, *, action: str, xid: int | None) -> str:
 
 WITHHELD: Final = {
     "NotBuilt": "this version cannot do that: take {path} out of {file}, and these GPUs are on offer again",
-    Reason.MIG_INVALID.word: "see {path} in {file}, and nvidia-smi mig -lgi on the node; a change is seen by itself",
+    Reason.MIG_INVALID.word: (
+        "see {path} in {file}; on the node nvidia-smi mig -lgi shows how GPUs are cut, -lgip the profiles, "
+        "nvidia-smi mig -cgi PROFILE -C -i GPU cuts one. A change is seen by itself"
+    ),
     "NameUnknown": 'nvidia-smi -q on the node; the pattern "*" alone in {path} depends on no name',
     "ListTooLarge": "fewer replicas at {path} in {file}",
 }
@@ -134,7 +145,8 @@ WITHHELD: Final = {
 WITHHELD_ELSE: Final = "correct {path} in {file}; the rest of the file works"
 
 PENDING: Final = (
-    "it needs a GPU reset: nvdp pause on the node, nvidia-smi --gpu-reset -i {index} once no pod uses it, nvdp resume"
+    f"it needs a GPU reset: nvdp pause {_IN_POD}, nvidia-smi --gpu-reset -i {{index}} on the node once no pod uses it, "
+    "nvdp resume"
 )
 """Of a GPU whose MIG mode will be another one."""
 

@@ -9,13 +9,14 @@ import msgspec
 from nvdp.model.health import Ailment
 from nvdp.model.inventory import Gpu, Inventory
 from nvdp.model.reasons import Cause
-from nvdp.model.status import EXCLUDED, DeviceStatus
+from nvdp.model.status import CORDON_END, EXCLUDED, DeviceStatus
 from nvdp.planning.ailing import drop_partial, list_parts
 from nvdp.planning.assignment import Assignment, Form, order_gpus
 from nvdp.planning.devices import Device
 from nvdp.planning.plan import Plan
 
 _NOTHING = Assignment(form=Form("", shared=False))
+_OF_THE_DRIVER = frozenset({Cause.DRIVER_LOST, Cause.DRIVER_PAUSED})  # no fault of one device
 
 
 def build_devices(
@@ -58,10 +59,21 @@ class _Telling(msgspec.Struct, frozen=True):
         if withheld is not None:
             reason = withheld.reason
         elif plan is not None and uuid in plan.cordoned:
-            reason = Cause.CORDONED.value
-            ailment = Ailment(cause=Cause.CORDONED, text=plan.cordoned[uuid], since=0.0)
+            return self._tell_cordoned(device, plan.assignments.get(uuid, _NOTHING), ailment, path=plan.cordoned[uuid])
         offered = plan.assignments.get(uuid, _NOTHING) if plan is not None else _NOTHING
         return self._build(device, offered, ailment, withheld=reason)
+
+    def _tell_cordoned(
+        self, device: Device, offered: Assignment, ailment: Ailment | None, *, path: str
+    ) -> DeviceStatus:
+        """The cordon counts; a fault, which somebody may be mending meanwhile, is told with it."""
+        told = Ailment(cause=Cause.CORDONED, text=path, since=0.0)
+        fault = ailment if ailment is not None and ailment.cause not in _OF_THE_DRIVER else None
+        if fault is not None:
+            text = f"{path}{CORDON_END}{fault.text}"
+            told = msgspec.structs.replace(fault, cause=Cause.CORDONED, text=text)
+        status = self._build(device, offered, told, withheld=Cause.CORDONED.value)
+        return msgspec.structs.replace(status, fault=fault.cause if fault is not None else None)
 
     def tell_cut(self, gpu: Gpu, parts: list[Device]) -> DeviceStatus:
         """A GPU that is offered in MIG devices: it is excluded if all of them are."""

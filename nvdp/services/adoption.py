@@ -126,6 +126,7 @@ class Adoption:
             refused=self._refused,
             problems=self._problems if self._refused is not None else 0,
             missing=self._missing,
+            paused=config is not None and config.devices.paused,
             pending=self._candidate.hash if self._candidate is not None and self.config is not None else "",
             pending_until=self._due_wall if self._candidate is not None and self.config is not None else None,
         )

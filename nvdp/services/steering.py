@@ -12,7 +12,9 @@ from nvdp.config.schema import Config, HealthSettings
 from nvdp.log import Log
 from nvdp.model.pause import Pause
 from nvdp.model.reasons import Cause, Reason
+from nvdp.planning.assignment import order_gpus
 from nvdp.planning.release import RELEASED_S, Release, advance_release, asks_for_reset, end_release
+from nvdp.planning.wording import join_some
 from nvdp.services.events import GpusScanned
 
 FILE_KEY = "devices.paused"
@@ -114,7 +116,7 @@ class Steering:
         is_released = self._release.ends_at is not None
         if is_released == (self._released is not None):
             return
-        note = f"a GPU asks for a reset and all are idle, for {RELEASED_S:g}s"
+        note = f"{_name_asking(scan)} a reset and all are idle, for {RELEASED_S:g}s"
         self._released = Pause(by=RELEASE_KEY, note=note, since=self._wall()) if is_released else None
         self._follow()
 
@@ -147,3 +149,15 @@ def _judge(scan: GpusScanned | None) -> tuple[bool | None, bool]:
         return None, False
     actions = (ailment.action for ailment in scan.ailments.values())
     return asks_for_reset(actions), scan.busy is not None and not scan.busy
+
+
+def _name_asking(scan: GpusScanned | None) -> str:
+    """``GPU 3 (0000:47:00.0) asks for``: the GPUs that do, by index and PCI address."""
+    gpus = order_gpus(scan.inventory.gpus) if scan is not None and scan.inventory is not None else ()
+    ailments = scan.ailments if scan is not None else {}
+    names = [
+        f"GPU {gpu.index}{f' ({gpu.pci})' if gpu.pci else ''}"
+        for gpu in gpus
+        if gpu.uuid in ailments and asks_for_reset([ailments[gpu.uuid].action])
+    ]
+    return f"{join_some(names) or 'a GPU'} {'ask' if len(names) > 1 else 'asks'} for"

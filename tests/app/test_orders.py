@@ -6,6 +6,7 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import msgspec
 import pytest
 
 from nvdp.app.orders import NodeOrders
@@ -101,3 +102,21 @@ def test_a_pause_that_is_overtaken_says_so_at_once(node, orders):
         answer = pausing.result(2)
     assert not answer.done
     assert "resume" in answer.text
+
+
+def test_a_pause_that_is_ordered_again_goes_on_as_it_was_unless_it_gets_a_new_note(node, file):
+    times = iter([100.0, 200.0])
+    orders = NodeOrders(
+        file=file, post=node.post, gpus=node, get_status=node.get_status, wall=lambda: next(times, 300.0)
+    )
+    first = Pause(by="nvdp pause", note="driver 590", since=100.0)
+    assert orders.pause("driver 590").done
+    assert orders.pause("").done
+    assert file.load() == first
+    restarted = NodeOrders(file=file, post=node.post, gpus=node, get_status=node.get_status)
+    assert restarted.pause("and firmware").done
+    assert file.load() == msgspec.structs.replace(first, note="and firmware")
+    restarted.resume()
+    assert orders.resume().done
+    assert orders.pause("").done
+    assert file.load() == Pause(by="nvdp pause", since=200.0)

@@ -222,7 +222,9 @@ def test_where_the_file_allows_it_a_gpu_that_asks_for_a_reset_is_let_go_of_once_
 
     kubelet.delete(pod)
 
-    assert "health.releaseForReset" in daemon.log.wait_for("DriverPaused")["msg"]
+    said = daemon.log.wait_for("DriverPaused")["msg"]
+    assert "paused by health.releaseForReset (GPU 1 (0000:" in said
+    assert ") asks for a reset and all are idle, for 60s)" in said
     wait_until(lambda: not daemon.children, 5, what="no child")
     wait_healthy(kubelet, ())
     resumed = order(RESUME_PATH)

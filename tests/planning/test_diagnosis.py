@@ -120,7 +120,7 @@ CASES = {
             "DriverPaused",
             Gravity.NOT_READY,
             "paused by nvdp pause (driver 580 to 590) since 2026-11-29T03:12:07Z: all devices Unhealthy, no new pods",
-            "nvdp resume on the node once",
+            "nvdp resume in nvdp's pod once",
         ),
     ),
     "a pause by the file": (
@@ -259,6 +259,10 @@ CASES = {
         well(devices=(device(3, Cause.CORDONED, "devices.cordon[0]", withheld="Cordoned"),)),
         ("DeviceCordoned", Gravity.NOTE, f"{ONE}: no new pods there, as devices.cordon[0] says", "take it out of"),
     ),
+    "a cordoned GPU with a fault": (
+        well(devices=(device(3, Cause.CORDONED, "devices.cordon[0]; XID 79", fault=Cause.XID, action="GPUReset"),)),
+        ("DeviceCordoned", Gravity.NOTE, f"{ONE}: no new pods there, as devices.cordon[0] says", "take it out of"),
+    ),
     "a start": (
         bad("Starting", driver=DriverStatus()),
         ("Starting", Gravity.NOT_READY, "nvdp is asking the driver for the first time", "wait"),
@@ -310,6 +314,26 @@ def test_the_gravest_come_first_and_the_rest_in_the_order_of_the_rules():
         "ConfigReferenceUnmatched",
         "ConfigReferenceUnmatched",
     ]
+
+
+def test_a_fault_of_a_cordoned_gpu_is_told_beside_the_cordon():
+    fault = {"fault": Cause.XID, "xid": 79, "action": "GPUReset"}
+    cordoned = device(3, Cause.CORDONED, "devices.cordon[0]; XID 79, fallen off the bus", **fault)
+    _, found = diagnose(well(devices=(cordoned,)))
+    assert (found.reason, found.gravity) == ("DeviceUnhealthy", Gravity.NOTE)
+    assert found.cause.startswith(f"{ONE}: XID: XID 79, fallen off the bus; cordoned")
+    assert "nvidia-smi --gpu-reset -i 3" in found.remedy
+
+
+def test_a_pause_by_command_and_by_the_file_names_both():
+    status = paused("nvdp pause", note="x")
+    (found,) = diagnose(msgspec.structs.replace(status, config=config(paused=True)))
+    assert "since 2026-11-29T03:12:07Z, and by devices.paused of /config/mixed: all" in found.cause
+    assert found.remedy.startswith("nvdp resume ")
+    assert found.remedy.endswith(", and devices.paused: false in /config/mixed")
+    by_file = paused("devices.paused of /config/mixed")
+    (alone,) = diagnose(msgspec.structs.replace(by_file, config=config(paused=True)))
+    assert "and" not in alone.cause.partition(":")[0]
 
 
 def test_a_lost_driver_is_told_once_and_not_of_each_of_its_gpus():
@@ -369,8 +393,8 @@ def find_documented_actions() -> set[str]:
     return set(re.findall(r"`(\w+)`", line))
 
 
-RESET = "nvdp pause && nvidia-smi --gpu-reset -i 3; nvdp resume"
-BY_ITSELF = "nvdp health clear 3"
+RESET = "nvdp pause in nvdp's pod, nvidia-smi --gpu-reset -i 3 on the node, then nvdp resume"
+BY_ITSELF = "nvdp health clear 3 in nvdp's pod"
 
 # Cause, XID, the driver's word; then what the remedy must say.
 REMEDIES = [
@@ -417,7 +441,7 @@ def test_gpus_that_need_the_same_are_told_together_and_others_apart():
     other = device(2, Cause.XID, "XID 95", xid=95, action="NodeReboot")
     findings = diagnose(well(devices=(same[0], other, same[1])))
     assert [finding.cause.partition(":")[0] for finding in findings] == ["GPUs 1, 3", f"GPU 2 ({uuid(2)}, 0000"]
-    assert "--gpu-reset -i 1,3;" in findings[0].remedy
+    assert "--gpu-reset -i 1,3 on the node" in findings[0].remedy
 
 
 def test_every_reason_for_withholding_has_a_remedy_of_its_own_or_the_common_one():

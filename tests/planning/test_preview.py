@@ -117,6 +117,11 @@ def test_an_ailing_card_is_shown_with_its_cause_and_counts_as_advertised():
     assert not preview.is_doubtful
 
 
+def test_while_the_file_pauses_no_device_is_healthy():
+    preview = build_preview(parse("devices: {paused: true}"), node(2))
+    assert table(preview) == [(GPU, 2, 1, 2, 0)]
+
+
 def test_the_file_comes_before_health_in_why_a_card_takes_no_pods():
     config = parse("devices: {exclude: [0], cordon: [1]}")
     ailing = {uuid(number): ailment() for number in range(3)}

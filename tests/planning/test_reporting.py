@@ -9,11 +9,12 @@ from nvdp.model.inventory import MigMode
 from nvdp.model.listing import AllocationFacts, Strategy
 from nvdp.model.reasons import Cause
 from nvdp.model.status import ConfigStatus, DeviceStatus, DriverState, DriverStatus, ResourceStatus
+from nvdp.planning.allotment import resolve_pins
 from nvdp.planning.assignment import Form
-from nvdp.planning.plan import ModeChange, Plan
+from nvdp.planning.plan import ModeChange, Plan, build_plan
 from nvdp.planning.reporting import Serving, build_devices, build_resources, judge_ready
 from nvdp.planning.withholding import Withheld
-from tests.planning.values import GPU, SHARED, ailment, gpu, inventory, listed, uuid
+from tests.planning.values import GPU, SHARED, ailment, gpu, inputs, inventory, listed, parse, uuid
 
 A, B = uuid(0), uuid(1)
 
@@ -81,6 +82,20 @@ def test_a_device_that_is_not_on_offer_says_why():
     current = plan(withheld={A: Withheld(reason="Excluded", path="devices.exclude", text="x")}, changes=(waits,))
     found = build_devices(inventory(gpu(0), gpu(1), gpu(2)), {}, current, {})
     assert [(one.withheld, one.healthy) for one in found] == [("Excluded", True), ("Held", True), ("", True)]
+
+
+def test_a_cordoned_device_keeps_its_fault_and_not_that_of_the_driver():
+    sick = msgspec.structs.replace(ailment(Cause.XID, "XID 79, fallen off the bus"), xid=79, action="GPUReset")
+    asleep = ailment(Cause.DRIVER_PAUSED, "paused")
+    config = parse("devices: {cordon: [0, 1]}")
+    ailments = {A: sick, B: asleep}
+    gpus = (gpu(0), gpu(1))
+    current = build_plan(inputs(config, *gpus, ailments=ailments, pins=resolve_pins(config, gpus, {}, {})))
+    told = build_devices(inventory(*gpus), ailments, current, {})
+    assert [(one.cause, one.text, one.xid, one.action, one.fault) for one in told] == [
+        (Cause.CORDONED, "devices.cordon[0]; XID 79, fallen off the bus", 79, "GPUReset", Cause.XID),
+        (Cause.CORDONED, "devices.cordon[1]", None, "", None),
+    ]
 
 
 IN_FORCE = ConfigStatus(valid=True, hash="sha256:0")
