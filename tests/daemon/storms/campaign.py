@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Sequence
+from http import HTTPStatus
 
 from nvdp.simulate.kubelet import KubeletCrashedError
 from tests.daemon.storms.node import Node
@@ -61,9 +62,9 @@ class Campaign:
         self._node.world.forget_events()
 
     def _check_answers(self) -> None:
-        """The daemon is alive, and ready if it uses a driver."""
-        assert self._node.daemon.probe("/healthz").status == 200
-        expected = 200 if self._truth.is_driver_used else 503
+        """The daemon is alive, soon also with sockets that were just deleted, and ready if it uses a driver."""
+        self._node.daemon.wait_probe("/healthz", lambda answer: answer.status == HTTPStatus.OK)
+        expected = HTTPStatus.OK if self._truth.is_driver_used else HTTPStatus.SERVICE_UNAVAILABLE
         self._node.daemon.wait_probe("/readyz", lambda answer: answer.status == expected)
 
     def _say(self, text: str) -> None:
