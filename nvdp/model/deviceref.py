@@ -15,6 +15,7 @@ _PCI: Final = re.compile(r"([0-9a-f]{4,8}):[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", re.I
 _LEGACY_MIG: Final = re.compile(rf"MIG-GPU-({_UUID})/([0-9]{{1,4}})/([0-9]{{1,4}})", re.IGNORECASE)
 _GPU_UUID: Final = re.compile(rf"GPU-({_UUID})", re.IGNORECASE)
 _MIG_UUID: Final = re.compile(rf"MIG-({_UUID})", re.IGNORECASE)
+_PART_OF_UUID: Final = re.compile(r"(?:GPU|MIG)-[0-9a-f-]{4,35}", re.IGNORECASE)
 _INDEX: Final = re.compile(r"[0-9]{1,4}")
 _MIG_INDEX: Final = re.compile(r"([0-9]{1,4}):([0-9]{1,4})")
 
@@ -98,7 +99,14 @@ def parse_device_ref(text: str) -> DeviceRef:
         return DeviceRef(RefKind.INDEX, str(int(text)))
     if match := _MIG_INDEX.fullmatch(text):
         return DeviceRef(RefKind.MIG_INDEX, f"{int(match[1])}:{int(match[2])}")
+    check_whole(text)
     raise FormatError(
         f'{quote(text)} is not a device; use an index, "GPU:INSTANCE", a GPU-… or MIG-… UUID, '
         'or a PCI address like "0000:65:00.0"'
     )
+
+
+def check_whole(text: str) -> None:
+    """FormatError for a UUID that is cut short, as tables show it."""
+    if _PART_OF_UUID.fullmatch(text):
+        raise FormatError(f"{quote(text)} is only a part of a UUID; give it in full, as nvdp devices shows it")

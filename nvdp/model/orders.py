@@ -7,7 +7,7 @@ from typing import Final, Protocol
 import msgspec
 
 from nvdp.errors import FormatError, quote
-from nvdp.model.deviceref import DeviceRef, RefKind, parse_device_ref
+from nvdp.model.deviceref import DeviceRef, RefKind, check_whole, parse_device_ref
 
 _OF_GPUS: Final = frozenset({RefKind.UUID, RefKind.PCI, RefKind.INDEX})
 _NOTE_LIMIT: Final = 200  # characters; it is shown within a line
@@ -48,7 +48,13 @@ def parse_note(text: str) -> str:
 
 def parse_gpu(text: str) -> DeviceRef:
     """The GPU that an order names. FormatError for what names none, or a MIG device of it."""
-    ref = parse_device_ref(text)
+    try:
+        ref = parse_device_ref(text)
+    except FormatError:
+        check_whole(text)
+        raise FormatError(
+            f'{quote(text)} names no GPU; use its index, its UUID, or a PCI address like "0000:65:00.0"'
+        ) from None
     if ref.kind not in _OF_GPUS:
         raise FormatError(f"{ref} is a MIG device; name its GPU by UUID, PCI address or index")
     return ref

@@ -128,7 +128,8 @@ def test_without_a_daemon_the_one_line_says_what_to_do(arguments, what_to_do: st
         (["pause", "--note", "two\nlines"], '"two\\nlines" cannot be shown in one line'),
         (["resume", "now"], "unexpected extra argument"),
         (["health", "clear"], "Missing argument 'DEVICE'"),
-        (["health", "clear", "the third"], '"the third" is not a device; use an index'),
+        (["health", "clear", "the third"], '"the third" names no GPU; use its index, its UUID, or a PCI address'),
+        (["health", "clear", "GPU-662077db"], '"GPU-662077db" is only a part of a UUID; give it in full'),
         (["health", "clear", "0:1"], "0:1 is a MIG device; name its GPU by UUID, PCI address or index"),
     ],
 )

@@ -62,6 +62,12 @@ def test_what_is_no_reference_is_told_the_five_spellings(text: str):
         parse_device_ref(text)
 
 
+@pytest.mark.parametrize("text", ["MIG-16498cdd", "GPU-662077db", f"GPU-{UUID}"[:-1]])
+def test_a_uuid_that_is_cut_short_is_told_to_be_given_in_full(text: str):
+    with pytest.raises(FormatError, match="only a part of a UUID; give it in full, as nvdp devices shows it"):
+        parse_device_ref(text)
+
+
 @given(st.text(max_size=50) | st.from_regex(r"[0-9a-fA-F]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", fullmatch=True))
 def test_any_text_is_a_reference_that_reads_back_or_refused(text: str):
     try:
