@@ -30,7 +30,7 @@ DOUBTFUL: Final = 3
     "--compare", "compares", is_flag=True, help="ID by ID against what any plugin advertises on this node now"
 )
 @click.option("--json", "as_json", is_flag=True, help="one JSON object instead of the text")
-@click.option("--strict", is_flag=True, help="exit code 3 if something is withheld, matches nothing or is ignored")
+@click.option("--strict", is_flag=True, help="exit code 3 if something is withheld, or there is a warning")
 @take_process_flags
 def plan(*, file: str | None, node: str | None, compares: bool, as_json: bool, strict: bool, **parameters: Any) -> int:
     """Show what a configuration would advertise and why, and what it changes for pods that run.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from nvdp.config.schema import Config, PreStartCheck
+from nvdp.config.schema import Config, MigStrategy, PreStartCheck
 from nvdp.config.unbuilt import Outcome, find_unbuilt
 from nvdp.model.inventory import Inventory
 from nvdp.model.names import Pattern
@@ -25,6 +25,8 @@ def find_warnings(config: Config, inventory: Inventory, pins: Mapping[str, str],
     yield from map(str, config.warnings)
     yield from allot(config, inventory, pins).unmatched
     yield from _find_near_misses(config, ours)
+    if config.resources.mig and config.flags.mig_strategy is MigStrategy.NONE:
+        yield "resources.mig: no effect while flags.migStrategy is none, under which no MIG device is offered"
     yield from _find_ignored_keys(config)
     if inventory.gpus and not ours:
         yield "devices.exclude: every GPU of this node is excluded"
@@ -47,6 +49,7 @@ def find_notes(
     yield from _find_empty(plan, ailing)
     yield from _find_different_replicas(plan)
     yield from _find_idle_entries(config, plan)
+    yield from _find_idle_patterns(config, _find_ours(plan))
     yield from _find_moved_indices(config, plan, pins, unpinned)
     yield from _find_mixtures(plan)
     if config.allocation.pre_start_check is not PreStartCheck.NONE:
@@ -69,22 +72,35 @@ def _find_near_misses(config: Config, devices: Sequence[Device]) -> Iterator[str
     """Patterns that match no product, or no profile, and would if they did not have to match all of it, or were written
     otherwise.
     """
+    for text, remedy in _judge_patterns(config, devices):
+        if remedy:
+            yield f"{text}; {remedy}"
+
+
+def _find_idle_patterns(config: Config, devices: Sequence[Device]) -> Iterator[str]:
+    """Patterns that match nothing here, in whichever way they were written."""
+    for text, remedy in _judge_patterns(config, devices):
+        if not remedy:
+            yield f"{text} (fine if other nodes share this file)"
+
+
+def _judge_patterns(config: Config, devices: Sequence[Device]) -> Iterator[tuple[str, str]]:
+    """Of each pattern that matches none of the names there are, the sentence and what would make it match, if so."""
     products = [device.product for device in devices if device.product and device.instance is None]
     profiles = [str(device.profile) for device in devices if device.profile is not None]
     for block, rules, found in (("gpus", config.resources.gpus, products), ("mig", config.resources.mig, profiles)):
+        names = list(dict.fromkeys(found))
         for at, rule in enumerate(rules):
-            yield from _judge_pattern(f"resources.{block}[{at}]", rule.pattern, list(dict.fromkeys(found)))
+            if names and not any(rule.pattern.matches(name) for name in names):
+                text = f'resources.{block}[{at}] "{rule.pattern}" matches none of: {", ".join(names)}'
+                yield text, _find_remedy(rule.pattern, names)
 
 
-def _judge_pattern(path: str, pattern: Pattern, names: Sequence[str]) -> Iterator[str]:
-    if any(pattern.matches(name) for name in names):
-        return
+def _find_remedy(pattern: Pattern, names: Sequence[str]) -> str:
     wider = Pattern(f"*{pattern.text.strip('*')}*")
-    text = f'{path} "{pattern}" matches none of: {", ".join(names)}'
     if any(wider.matches(name) for name in names):
-        yield f'{text}; patterns match the whole name, try "{wider}"'
-    elif any(Pattern(wider.text.lower()).matches(name.lower()) for name in names):
-        yield f"{text}; case counts"
+        return f'patterns match the whole name, try "{wider}"'
+    return "case counts" if any(Pattern(wider.text.lower()).matches(name.lower()) for name in names) else ""
 
 
 def _find_empty(plan: Plan, ailing: Collection[str]) -> Iterator[str]:

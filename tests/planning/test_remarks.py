@@ -63,14 +63,27 @@ def test_a_pattern_that_nearly_matches_gets_the_remedy_that_fits(pattern, remedy
     assert warning == f'resources.gpus[0] "{pattern}" matches none of: {A100}, NVIDIA L4; {remedy}'
 
 
-@pytest.mark.parametrize("pattern", ["NVIDIA H100*", "NVIDIA A100*", "*"])
-def test_a_pattern_that_matches_nothing_on_this_node_or_something_is_fine(pattern):
+@pytest.mark.parametrize("pattern", ["NVIDIA A100*", "*"])
+def test_a_pattern_that_matches_something_is_fine(pattern):
     assert remarks(named(pattern), gpu(0, product=A100)) == ([], [])
+
+
+def test_a_pattern_that_matches_nothing_at_all_is_a_note():
+    note = f'resources.gpus[0] "NVIDIA H100*" matches none of: {A100} (fine if other nodes share this file)'
+    assert remarks(named("NVIDIA H100*"), gpu(0, product=A100)) == ([], [note])
+    assert remarks(named("NVIDIA H100*")) == ([], [])
+
+
+def test_names_of_mig_devices_that_are_not_offered_are_a_warning():
+    text = "resources: {mig: [{pattern: 1g.10gb, name: small}]}"
+    (warning,) = remarks(text, cut(0, "1g.10gb"))[0]
+    assert warning.startswith("resources.mig: no effect while flags.migStrategy is none")
+    assert remarks(f"flags: {{migStrategy: mixed}}\n{text}", cut(0, "1g.10gb")) == ([], [])
 
 
 def test_a_pattern_that_would_match_an_excluded_card_alone_is_no_near_miss():
     text = 'devices: {exclude: ["0000:10:00.0"]}\n' + named("A100")
-    assert remarks(text, gpu(0, product=A100), gpu(1)) == ([], [])
+    assert remarks(text, gpu(0, product=A100), gpu(1))[0] == []
 
 
 def test_a_pattern_that_lost_its_cards_to_an_earlier_one_is_no_near_miss():
