@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -38,7 +39,7 @@ def build_text(outlook: Outlook) -> str:
     sections = [
         _build_head(outlook),
         _build_rows(preview),
-        _build_section("MIG", list(list_tree(preview, shorten))),
+        _build_section("MIG", list(_align(list(list_tree(preview, shorten))))),
         _build_section("LEFT OUT", _build_left_out(preview, shorten)),
         "" if outlook.changes is None else _build_changes(outlook.changes, outlook.told_by, shorten),
         "" if outlook.comparison is None else _build_comparison(outlook.comparison),
@@ -83,17 +84,22 @@ def _describe_rule(row: Row) -> str:
 
 
 def _build_left_out(preview: Preview, shorten: Shorten) -> list[str]:
-    rows = [
-        (
-            one.pci if one.by_slot and one.pci else shorten(one.uuid) or "?",
-            one.profile or one.product or "?",
-            one.why.value,
-            one.path,
-            _describe_left_out(one),
-        )
-        for one in preview.left_out
-    ]
+    gpus = {device.uuid: device.gpu.uuid for device in preview.plan.devices}
+    groups: dict[tuple[str, str, str, str], list[LeftOut]] = {}
+    for one in preview.left_out:
+        key = gpus.get(one.uuid, one.pci) if one.profile else one.uuid or one.pci
+        groups.setdefault((key, one.why.value, one.path, _describe_left_out(one)), []).append(one)
+    rows = [(*_name_left_out(key, some, shorten), why, path, text) for (key, why, path, text), some in groups.items()]
     return list(_align(rows))
+
+
+def _name_left_out(gpu_uuid: str, devices: Sequence[LeftOut], shorten: Shorten) -> tuple[str, str]:
+    """MIG devices of one GPU that are left out for the same are told together, as their GPU's."""
+    one = devices[0]
+    if len(devices) > 1:
+        counts = Counter(each.profile for each in devices)
+        return shorten(gpu_uuid), ", ".join(f"{count} × {profile}" for profile, count in counts.items())
+    return one.pci if one.by_slot and one.pci else shorten(one.uuid) or "?", one.profile or one.product or "?"
 
 
 def _describe_left_out(one: LeftOut) -> str:

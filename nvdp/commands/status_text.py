@@ -101,13 +101,14 @@ def _build_devices(status: Status) -> list[str]:
     if not status.devices and not status.unreadable:
         return ["none"]
     head = ("INDEX", "GPU", "PRODUCT", "STATE", "OFFERED AS")
+    cut = {one.parent_uuid for one in status.devices if one.resource}
     rows = [
         (
             one.place,
             one.uuid[:_SHORT],
             (f"  {one.profile or '?'}" if one.parent_uuid else _cut(one.product)) or "-",
             _describe_state(one),
-            _describe_offer(one),
+            "in MIG devices" if one.uuid in cut and not one.mig_pending else _describe_offer(one),
         )
         for one in status.devices
     ]

@@ -104,7 +104,7 @@ def _find_problems(cases: Sequence[_Case]) -> Iterator[Problem]:
 def _object_to_mig_mode(case: _Case) -> Problem | None:
     if not case.gpu.is_in_mig_mode:
         return None
-    return Problem(path=case.entry.path, text=f"{case.gpu.uuid} is in MIG mode; MPS on MIG is not supported")
+    return Problem(path=case.entry.path, text=f"{case.gpu.gpu.uuid} is in MIG mode; MPS on MIG is not supported")
 
 
 def _object_to_capability(case: _Case) -> Problem | None:

@@ -38,7 +38,7 @@ def build_devices(
     for gpu in order_gpus(inventory.gpus):
         members = parts.get(gpu.uuid, [])
         found.append(telling.tell_cut(gpu, members) if members else telling.tell(Device(gpu=gpu)))
-        found += [telling.tell(device) for device in members]
+        found += [telling.tell(device) for device in sorted(members, key=_index_of)]
     return tuple(found)
 
 
@@ -107,6 +107,11 @@ class _Telling(msgspec.Struct, frozen=True):
             instance=instance.index if instance is not None else None,
             profile=(instance.profile or "") if instance is not None else "",
         )
+
+
+def _index_of(device: Device) -> int:
+    """Of a MIG device, within its GPU: people count by it."""
+    return device.instance.index if device.instance is not None else 0
 
 
 def _describe_nameless(gpu: Gpu) -> tuple[str, ...]:

@@ -321,11 +321,36 @@ def test_mig_devices_are_shown_as_a_tree_under_their_gpus(nvdp, write):
     assert "nvidia.com/mig-1g.18gb           7         1           7        7  default" in text
     tree = text[text.index("\nMIG\n") :].splitlines()[2:]
     assert tree[0].split()[0] == "2"
-    assert tree[0].endswith("NVIDIA H200  6 × 1g.18gb, 1 × 1g.18gb+me")
+    assert tree[0].endswith("NVIDIA H200   6 × 1g.18gb, 1 × 1g.18gb+me")
     assert tree[7].split()[0] == "2:6"
-    assert tree[7].endswith("1g.18gb+me  nvidia.com/mig-1g.18gb.me")
+    assert [line.split()[0] for line in tree[:8]] == ["2", *(f"2:{number}" for number in range(7))]
+    assert tree[7].endswith("  1g.18gb+me  nvidia.com/mig-1g.18gb.me")
+    assert len({line.index("nvidia.com/") for line in tree if "nvidia.com/" in line}) == 1
     answer = json.loads(nvdp("--config", config, "--node", "h200-mig", "--json")[1])
     (row,) = [one for one in answer["resources"] if one["resource"] == "nvidia.com/mig-3g.71gb"]
     (device,) = row["devices"]
     assert (device["index"], device["instance"], device["profile"]) == (3, 0, "3g.71gb")
     assert device["parent"].startswith("GPU-")
+
+
+def test_gpus_in_mig_mode_under_none_and_with_another_mode_pending_say_what_that_means(nvdp, write):
+    assert "; offered whole (migStrategy none)\n" in nvdp("--node", "h200-mig")[1]
+    pending = write("gpus: [{model: a100-sxm4-40gb, mig: disabled, migPending: enabled}]", "pending.yaml")
+    assert "MIG mode enabled is pending: needs a GPU reset: nvdp pause" in nvdp("--node", pending)[1]
+
+
+def test_mig_devices_of_one_gpu_that_are_left_out_for_the_same_are_one_line(nvdp, write):
+    out = nvdp("--config", write("flags: {migStrategy: single}\n"), "--node", "h200-mig")[1]
+    lines = out[out.index("LEFT OUT\n") :].split("\n\n")[0].splitlines()[1:]
+    assert len(lines) == len(set(lines)) == len({line.split()[0] for line in lines})
+    assert any("6 × 1g.18gb, 1 × 1g.18gb+me  " in line for line in lines)
+    assert "not on offer: MIGInvalid" in out
+
+
+def test_mps_on_mig_devices_names_the_gpu_and_the_word_to_look_up(nvdp, write):
+    config = "flags: {migStrategy: mixed}\nsharing: {mps: {resources: [{name: nvidia.com/mig-3g.71gb, replicas: 2}]}}\n"
+    out = nvdp("--config", write(config), "--node", "h200-mig")[1]
+    assert "not on offer: EntryWithheld" in out
+    assert "EntryInvalid" not in out
+    assert " GPU-" in out[out.index("LEFT OUT") :]
+    assert "MIG-" not in "".join(line.partition("withheld")[2] for line in out.splitlines())

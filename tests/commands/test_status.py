@@ -65,7 +65,7 @@ def device(number: int, **facts: object) -> DeviceStatus:
         "replicas": 10,
         "strategy": Strategy.TIME_SLICING,
     }
-    return DeviceStatus(uuid=uuid(number), index=number, **(known | facts))
+    return DeviceStatus(**({"uuid": uuid(number), "index": number} | known | facts))
 
 
 def holding(number: int, replica: int, pod: str, resource: str = "nvidia.com/gpu.shared") -> Holding:
@@ -164,6 +164,21 @@ def test_every_state_of_a_device_has_its_word():
         ["NotBuilt", "-"],
         ["healthy", "nvidia.com/gpu"],
         ["unreadable", "-"],
+    ]
+
+
+def test_a_gpu_that_is_offered_in_mig_devices_says_so():
+    part = device(
+        0, uuid="MIG-1", parent_uuid=uuid(0), instance=0, profile="1g.10gb", resource="nvidia.com/mig-1g.10gb"
+    )
+    whole = device(0, resource="", mig="enabled")
+    idle = device(1, resource="", mig="enabled")
+    text = text_of(msgspec.structs.replace(WELL, devices=(whole, part, idle)))
+    table = text.split("\n\nDEVICES\n")[1].split("\n\n")[0].splitlines()[1:]
+    assert [re.split(r"  +", line.strip())[-1] for line in table] == [
+        "in MIG devices",
+        "nvidia.com/mig-1g.10gb × 10",
+        "-",
     ]
 
 

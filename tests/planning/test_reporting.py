@@ -14,7 +14,7 @@ from nvdp.planning.assignment import Form
 from nvdp.planning.plan import ModeChange, Plan, build_plan
 from nvdp.planning.reporting import Serving, build_devices, build_resources, judge_ready
 from nvdp.planning.withholding import Withheld
-from tests.planning.values import GPU, SHARED, ailment, gpu, inputs, inventory, listed, parse, uuid
+from tests.planning.values import GPU, SHARED, ailment, cut, gpu, inputs, inventory, listed, parse, uuid
 
 A, B = uuid(0), uuid(1)
 
@@ -159,3 +159,12 @@ def test_ready_is_what_the_configuration_says_and_the_kubelet_has(changes, expec
         "fail_on_init_error": True,
     }
     assert judge_ready(**(known | changes)) == expected
+
+
+def test_mig_devices_are_told_by_their_index_whatever_the_driver_numbers_them():
+    parts = cut(0, "1g.10gb", "1g.10gb")
+    assert parts.instances is not None
+    crossed = tuple(msgspec.structs.replace(one, gpu_instance=9 - one.index) for one in parts.instances)
+    node = msgspec.structs.replace(parts, instances=crossed)
+    current = build_plan(inputs(parse("flags: {migStrategy: mixed}"), node))
+    assert [one.place for one in build_devices(inventory(node), {}, current, {})] == ["0", "0:0", "0:1"]
