@@ -105,7 +105,7 @@ def build_next(program: str) -> Sequence[str]:
     """The commands to try after the tour; each of them exists."""
     commands = (
         (f"{program} simulate --serve", "a node to play with: edit its config, watch what happens"),
-        (f"{program} plan --config my.yaml", "what a config would do, before you apply it"),
+        (f"{program} plan --config my.yaml --node dgx-h100", "what a config would do, before you apply it"),
         ("kubectl apply -k manifests/base", 'on a cluster; README, "On a cluster"'),
     )
     width = max(len(command) for command, _ in commands) + 3
@@ -151,7 +151,7 @@ def describe_gpus(node: Node) -> str:
 
 def to_ascii(text: str) -> str:
     """For logs and terminals of any kind; what has no ASCII form is escaped."""
-    return text.replace("→", "->").replace("…", "...").encode("ascii", "backslashreplace").decode()
+    return text.replace("→", "->").replace("…", "...").replace("×", "x").encode("ascii", "backslashreplace").decode()
 
 
 def choose_width(stream: TextIO) -> int:

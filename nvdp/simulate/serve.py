@@ -35,6 +35,7 @@ sharing:
       replicas: 4
 """
 _FOR_EVER_S = 3600.0
+_ADMISSION_S = 30.0
 _DEFAULT_RESOURCE = "nvidia.com/gpu"
 _HELP = (
     "pod NAME [COUNT] [RESOURCE]   a pod comes and asks for devices",
@@ -52,25 +53,27 @@ class _View(msgspec.Struct, frozen=True):
     unhealthy: Mapping[str, int]
 
 
-def serve(stage: Stage, *, config_file: Path | None, node_file: Path | None) -> int:
+def serve(stage: Stage, *, config_file: Path | None, node_file: Path | None, program: str) -> int:
     """Run the node until Ctrl-C; 1 if the daemon ends before. Files of the user's own are followed where they are.
 
-    Without one the stage's own is there to be edited. Reads commands from standard input.
+    Without one the stage's own is there to be edited. Reads commands from standard input. ``program`` is how nvdp was
+    called.
     """
     if config_file is None:
         config_file = stage.root / "config.yaml"
         config_file.write_text(_CONFIG, encoding="utf-8")
     node_file = node_file or stage.node_file
     stage.start_daemon(config=config_file, node_file=node_file)
-    return _Playground(stage, config_file, node_file).run()
+    return _Playground(stage, config_file, node_file, program).run()
 
 
 class _Playground:
-    def __init__(self, stage: Stage, config_file: Path, node_file: Path) -> None:
+    def __init__(self, stage: Stage, config_file: Path, node_file: Path, program: str) -> None:
         self._stage = stage
         self._kubelet = stage.kubelet
         self._config_file = config_file
         self._node_file = node_file
+        self._program = program
         self._pods: dict[str, Pod] = {}
         self._shown: dict[str, _View] = {}
         self._lines_shown = 0
@@ -100,13 +103,14 @@ class _Playground:
         return 1
 
     def _introduce(self) -> None:
-        port = self._stage.port
+        port, run_dir = self._stage.port, self._stage.run_dir
         rows = {
             "node": f"{describe_gpus(self._stage.node)}",
             "config": f"{self._config_file}    edit and save it: how GPUs are shared",
             "node file": f"{self._node_file}    edit and save it: lost: [3] loses a GPU",
             "log": f"{self._stage.root / 'daemon.log'}",
-            "ask": f"nvdp status --run-dir {self._stage.run_dir}    what there is, and what is wrong with it",
+            "ask": f"{self._program} status --run-dir {run_dir}    what there is, and what is wrong with it",
+            "order": f"{self._program} pause --run-dir {run_dir}    also resume, and health clear 0",
             "probes": f"http://127.0.0.1:{port}/readyz   http://127.0.0.1:{port}/metrics",
             "type": _HELP[0],
             **{" " * number: line for number, line in enumerate(_HELP[1:], 1)},
@@ -182,8 +186,12 @@ class _Playground:
         offered = sorted(self._kubelet.node_status())
         if resource not in offered:
             raise ValueError(f"pod {name}: the node has no {resource}; there is {', '.join(offered) or 'nothing'}")
-        pod = self._kubelet.admit(name, {"main": {resource: int(count)}})
-        self._pods[name] = pod
+        pod, admission = self._kubelet.submit(name, {"main": {resource: int(count)}})
+        try:
+            admission.result(_ADMISSION_S)
+        finally:
+            if pod.active:  # also one whose container may not start: it has its devices until it is deleted
+                self._pods[name] = pod
         _say(f"pod {name} has {', '.join(sorted(pod.ids(resource)))}", *_describe(pod.response(resource)))
 
     def _end_pod(self, words: Sequence[str]) -> None:

@@ -62,7 +62,8 @@ def run_serve(setting: Setting) -> int:
     """Keep the node running until Ctrl-C; 1 if the daemon ends before. Main thread only. Raises as ``run_tour``."""
     with setting.build_stage() as stage, _ending_in_order():
         own_node = stage.node_source if stage.node_source == Path(setting.node) else None
-        return serve(stage, config_file=setting.config_file, node_file=own_node)
+        program = find_program(sys.argv[0], os.environ.get("PATH", ""))
+        return serve(stage, config_file=setting.config_file, node_file=own_node, program=program)
 
 
 def _play(scene: Scene, *, only: str | None, pace_s: float, slack: float, as_json: bool) -> TourResult:

@@ -103,7 +103,7 @@ def test_what_does_not_fit_stands_below_its_column_in_one_piece_if_it_can():
 
 
 def test_text_of_others_is_made_ascii():
-    assert to_ascii("GPU 3 → gone… é") == "GPU 3 -> gone... \\xe9"
+    assert to_ascii("GPU 3 × 4 → gone… é") == "GPU 3 x 4 -> gone... \\xe9"
 
 
 def test_every_command_that_is_named_exists():

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 CONFIG = "devices: {rescanInterval: 1s}\nsharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: %d}]}}\n"
+BUSY = "gpus: [{model: l4, count: 2, processes: [{pid: 2147483646, memoryBytes: 3145728}]}]\n"
 
 
 class Screen:
@@ -111,7 +112,9 @@ def test_the_tours_own_files_can_be_edited_where_they_are(served, command):
     screen = served()
     config = Path(screen.wait(r"config +(\S+) ")[1])
     node = Path(screen.wait(r"node file +(\S+) ")[1])
-    ask = screen.wait(r"ask +nvdp (status --run-dir \S+) ")[1]
+    ask = screen.wait(r"ask +\S*nvdp (status --run-dir \S+) |ask +\S+ -m nvdp (status --run-dir \S+) ")
+    ask = ask[1] or ask[2]
+    screen.wait(r"order +\S.* pause --run-dir \S+ +also resume, and health clear 0")
     screen.wait(r"allocatable 0 -> 32 ")
     asked = subprocess.run(
         [sys.executable, "-m", "nvdp", *ask.split()], capture_output=True, text=True, check=False, timeout=20
@@ -124,6 +127,20 @@ def test_the_tours_own_files_can_be_edited_where_they_are(served, command):
     screen.process.send_signal(signal.SIGTERM)
     assert screen.process.wait(10) == 143
     assert command.left == []
+
+
+def test_a_pod_whose_container_may_not_start_keeps_its_gpu_until_it_is_ended(served, short_path):
+    config, node = short_path / "c.yaml", short_path / "n.yaml"
+    config.write_text("allocation: {preStartCheck: idle, preStartTimeout: 1s}\n")
+    node.write_text(BUSY)
+    screen = served("--config", str(config), "--node", str(node))
+    screen.wait(r"allocatable 0 -> 2 ")
+    screen.type("pod waiting")
+    screen.wait(r"PID 2147483646")
+    screen.type("end waiting")
+    screen.wait(r"pod waiting is gone")
+    screen.process.send_signal(signal.SIGTERM)
+    assert screen.process.wait(10) == 143
 
 
 def test_a_daemon_that_ends_ends_the_command(served):
