@@ -31,7 +31,7 @@ class _Command(NamedTuple):
 
 COMMANDS: Final = {
     "run": _Command("nvdp.commands.run:run", "Serve this node's GPUs to the kubelet."),
-    "config": _Command("nvdp.commands.config:config", "Check a configuration file, or show the one in force."),
+    "config": _Command("nvdp.commands.config:config", "Check a configuration file, or show what it comes to."),
     "devices": _Command("nvdp.commands.devices:devices", "List the GPUs of this node."),
     "plan": _Command("nvdp.commands.plan:plan", "Show what a configuration would change, before it is applied."),
     "status": _Command("nvdp.commands.status:status", "Show what the daemon of this node does, and what is wrong."),

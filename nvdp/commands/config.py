@@ -1,4 +1,4 @@
-"""``nvdp config``: judge a configuration file, show what is in force and why, print the schema. Touches no GPU."""
+"""``nvdp config``: judge a configuration file, show what it comes to and why, print the schema. Touches no GPU."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SHOWN: Final = 0
 
 @click.group()
 def config() -> None:
-    """Check a configuration file, or show the one in force."""
+    """Check a configuration file, or show what file, flags and environment come to."""
 
 
 @config.command()
@@ -54,11 +54,14 @@ def check(*, files: tuple[str, ...], target: str | None, as_json: bool) -> int:
     return find_exit_code(found)
 
 
-@config.command()
+@config.command(short_help="Show all effective values and where each came from.")
 @click.option("--json", "as_json", is_flag=True, help="one JSON object instead of YAML with comments")
 @take_process_flags
 def show(*, as_json: bool, **parameters: Any) -> int:
-    """Show all effective values and where each came from. Takes the flags and the environment of nvdp run."""
+    """Show what file, flags and environment come to, and where each value came from.
+
+    Takes the flags and the environment of nvdp run. What the daemon has in force: nvdp status.
+    """
     options, overrides = parse_options(collect_flags(parameters), os.environ)
     text = _load_text(str(options.config_file)) if options.config_file else b""
     shown = parse_config(text, name=str(options.config_file or "flags and environment"), overrides=overrides)

@@ -18,7 +18,12 @@ from nvdp.services.events import GpusScanned
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="one JSON object instead of a table")
 @click.option("--export", is_flag=True, help="a node file instead of a table, for --simulated-node")
-@click.option("--simulated-node", metavar="PATH", help="ask the machine of this node file [env NVDP_SIMULATED_NODE]")
+@click.option(
+    "--simulated-node",
+    "--node",
+    metavar="FILE|NAME",
+    help="ask the machine of this node file, or of a bundled one [env NVDP_SIMULATED_NODE]",
+)
 @click.option(
     "--driver-root-ctr-path",
     "--container-driver-root",

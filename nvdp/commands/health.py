@@ -27,7 +27,7 @@ def _read_device(_context: click.Context, _parameter: click.Parameter, text: str
         raise click.BadParameter(str(error)) from error
 
 
-@health.command()
+@health.command(short_help="Forget the faults of a GPU that is well again.")
 @click.argument("device", callback=_read_device)
 @RUN_DIR
 def clear(*, device: DeviceRef, run_dir: str | None) -> int:

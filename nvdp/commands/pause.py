@@ -24,7 +24,13 @@ def _read_note(_context: click.Context, _parameter: click.Parameter, text: str) 
 
 
 @click.command()
-@click.option("--note", default="", callback=_read_note, metavar="TEXT", help="why, for those who ask nvdp status")
+@click.option(
+    "--note",
+    default="",
+    callback=_read_note,
+    metavar="TEXT",
+    help="why, for those who ask nvdp status: one line, at most 200 characters",
+)
 @RUN_DIR
 def pause(*, note: str, run_dir: str | None) -> int:
     """Let go of the driver until nvdp resume: all devices Unhealthy, every /dev/nvidia* file closed.

@@ -53,6 +53,12 @@ def test_wrong_usage_is_one_line_and_exit_code_2(arguments: list[str], said: str
     assert capsys.readouterr() == ("", said)
 
 
+@pytest.mark.parametrize("group", ["config", "health"])
+def test_no_summary_of_a_command_is_cut(group: str, capsys):
+    assert main([group, "--help"]) == 0
+    assert "..." not in capsys.readouterr().out.partition("Commands:\n")[2]
+
+
 @pytest.mark.parametrize("arguments", [[], ["config"]])
 def test_no_command_is_the_help_and_exit_code_2(arguments: list[str], capsys):
     assert main(arguments) == 2

@@ -29,7 +29,7 @@ def nvdp(capsys):
 
 
 def test_the_table_is_plain_when_nobody_watches(nvdp) -> None:
-    code, out, err = nvdp("--simulated-node", "t4")
+    code, out, err = nvdp("--node", "t4")
     assert (code, err) == (0, "")
     summary, header, row = out.splitlines()
     assert summary == "driver 550.163.01, CUDA 12.4, 1 GPU"
