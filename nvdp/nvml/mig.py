@@ -16,13 +16,13 @@ from nvdp.model.inventory import Fault, MigInstance, UnreadableInstance
 from nvdp.model.mig import parse_legacy_uuid
 from nvdp.nvml.asking import NO_SUCH_FACT, NOT_FOR_US, GpuFacts, build_fault, read_uuid
 from nvdp.nvml.kinds import NvmlErrorKind
-from nvdp.nvml.mig_names import DeviceNamer, SeenDevice
+from nvdp.nvml.mig_names import Called, DeviceNamer, SeenDevice
 from nvdp.nvml.mig_rules import Shape
 
 _NO_DEVICE: Final = frozenset({NvmlErrorKind.NOT_FOUND.word, NvmlErrorKind.INVALID_ARGUMENT.word})
 _MIB: Final = 1 << 20
 
-_Named: TypeAlias = tuple[str, Shape | None]  # a device by its UUID, as long as it has what it has
+_Key: TypeAlias = tuple[str, Shape | None]  # a device by its UUID, as long as it has what it has
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -43,7 +43,7 @@ class MigReader:
 
     def __init__(self) -> None:
         self._namer = DeviceNamer()
-        self._names: dict[str, dict[_Named, str]] = {}
+        self._names: dict[str, dict[_Key, Called]] = {}
 
     def read(self, handle: object, facts: GpuFacts, total_bytes: int | None) -> Found:
         """The MIG devices of a GPU in MIG mode whose UUID is known.
@@ -53,7 +53,7 @@ class MigReader:
         """
         instances: dict[str, MigInstance] = {}
         unreadable: list[UnreadableInstance] = []
-        names: dict[_Named, str] = {}
+        names: dict[_Key, Called] = {}
         try:
             for index in range(_count(handle, facts)):
                 try:
@@ -74,7 +74,7 @@ class MigReader:
         return Found(tuple(instances.values()), tuple(unreadable))
 
     def _read_one(
-        self, handle: object, facts: GpuFacts, index: int, total_bytes: int | None, names: dict[_Named, str]
+        self, handle: object, facts: GpuFacts, index: int, total_bytes: int | None, names: dict[_Key, Called]
     ) -> MigInstance | None:
         """The device with this index; None if there is none. Raises NvmlError if it has no UUID, or the GPU is lost."""
         device = _find_handle(handle, index, facts)
@@ -85,15 +85,15 @@ class MigReader:
         gpu_instance, compute_instance = _read_ids(device, part, uuid)
         shape = part.read("nvmlDeviceGetAttributes", lambda: _read_shape(device), no_such_fact=NOT_FOR_US)
         memory_bytes = part.read("nvmlDeviceGetMemoryInfo", lambda: _read_memory_bytes(device), no_such_fact=NOT_FOR_US)
-        before = self._names.get(facts.ref.uuid or "", {})
-        name = before.get((uuid, shape))
-        if name is None and part.fault is None:
+        called: Called | None = None
+        if part.fault is None:
             seen = SeenDevice(
                 handle=device, gpu=handle, gpu_instance=gpu_instance, shape=shape, total_bytes=total_bytes
             )
-            name = self._namer.find_name(seen, part)
-        if name is not None:
-            names[uuid, shape] = name
+            known = self._names.get(facts.ref.uuid or "", {}).get((uuid, shape))
+            called = self._namer.find_name(seen, known, part)
+            if called is not None:
+                names[uuid, shape] = called
         if part.fault is not None and part.fault.kind == NvmlErrorKind.GPU_IS_LOST.word:
             raise NvmlError(part.fault.text, kind=part.fault.kind, call=part.fault.call, gpu=str(facts.ref))
         return MigInstance(
@@ -101,7 +101,7 @@ class MigReader:
             index=index,
             gpu_instance=gpu_instance,
             compute_instance=compute_instance,
-            profile=name,
+            profile=called.profile if called is not None else None,
             memory_bytes=memory_bytes or (shape.memory_mib * _MIB if shape is not None else None),
             fault=_name_fault(part.fault, uuid),
         )

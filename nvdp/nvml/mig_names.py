@@ -9,7 +9,7 @@ import msgspec
 import pynvml
 
 from nvdp.errors import NvmlError
-from nvdp.model.mig import find_profile
+from nvdp.model.mig import MigProfile, find_profile
 from nvdp.nvml.asking import NOT_FOR_US, GpuFacts
 from nvdp.nvml.kinds import NvmlErrorKind
 from nvdp.nvml.mig_rules import InstanceProfile, Shape, choose_profile, name_device
@@ -33,6 +33,13 @@ class SeenDevice(msgspec.Struct, frozen=True, kw_only=True):
     total_bytes: int | None
 
 
+class Called(msgspec.Struct, frozen=True, kw_only=True):
+    """A device's profile, and the name by which the driver knew it then."""
+
+    device_name: str
+    profile: str
+
+
 class DeviceNamer:
     """Names the MIG devices of one session of NVML. Remembers which profiles each GPU offers: that never changes."""
 
@@ -40,30 +47,40 @@ class DeviceNamer:
         self._profiles: dict[str, tuple[InstanceProfile, ...]] = {}
         self._sees_inside = True
 
-    def find_name(self, seen: SeenDevice, part: GpuFacts) -> str | None:
-        """How a device is called; None if a call fails, which is noted, or if nothing tells, which is a fault too."""
-        device_name = part.read("nvmlDeviceGetName", lambda: _read_name(seen.handle), no_such_fact=NOT_FOR_US) or ""
-        named = find_profile(device_name)
-        if seen.shape is None:
-            profile = named
-        else:
-            profiles = self._list_profiles(seen.gpu, part)
-            own_id = self._find_profile_id(seen, part)
-            own = next((one for one in profiles if one.id == own_id), None)
-            profile = name_device(
-                seen.shape,
-                profile=own or choose_profile(seen.shape, profiles, device_name=device_name),
-                profiles=profiles,
-                device_name=device_name,
-                total_bytes=seen.total_bytes,
-            )
-        if part.fault is not None:
-            return None
+    def find_name(self, seen: SeenDevice, known: Called | None, part: GpuFacts) -> Called | None:
+        """How a device is called; None if a call fails, which is noted, or if nothing tells, which is a fault too.
+
+        ``known`` is what was found before of a device with this UUID and shape. It stands if a call fails now, or if
+        nothing can have changed: but a device that is made anew, as something else, may have the same UUID again.
+        """
+        asked = part.part()
+        name = asked.read("nvmlDeviceGetName", lambda: pynvml.nvmlDeviceGetName(seen.handle), no_such_fact=NOT_FOR_US)
+        if known is not None and asked.fault is None and known.device_name == (name or "") and not self._sees_inside:
+            return known
+        profile = self._choose_profile(seen, name or "", asked) if asked.fault is None else None
+        if asked.fault is not None:
+            if known is None:
+                part.fault = part.fault or asked.fault
+            return known
         if profile is None:
             text = "nvmlDeviceGetName: the driver tells nothing by which the profile could be known"
             part.note(NvmlError(text, kind=NvmlErrorKind.NOT_SUPPORTED.word, call="nvmlDeviceGetName"))
             return None
-        return str(profile)
+        return Called(device_name=name or "", profile=str(profile))
+
+    def _choose_profile(self, seen: SeenDevice, device_name: str, part: GpuFacts) -> MigProfile | None:
+        if seen.shape is None:
+            return find_profile(device_name)
+        profiles = self._list_profiles(seen.gpu, part)
+        own_id = self._find_profile_id(seen, part)
+        own = next((one for one in profiles if one.id == own_id), None)
+        return name_device(
+            seen.shape,
+            profile=own or choose_profile(seen.shape, profiles, device_name=device_name),
+            profiles=profiles,
+            device_name=device_name,
+            total_bytes=seen.total_bytes,
+        )
 
     def _list_profiles(self, handle: object, part: GpuFacts) -> tuple[InstanceProfile, ...]:
         """What the GPU offers, which never changes; empty where it may not be asked, or after a failure (noted)."""
@@ -122,8 +139,3 @@ def _ask_profile(handle: object, part: GpuFacts, number: int) -> InstanceProfile
         engines=(info.copyEngineCount, info.decoderCount, info.encoderCount, info.jpegCount, info.ofaCount),
         name=name.decode(errors="replace") if isinstance(name, bytes) else name,
     )
-
-
-def _read_name(device: object) -> str:
-    name: str = pynvml.nvmlDeviceGetName(device)
-    return name

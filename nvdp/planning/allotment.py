@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
-from nvdp.config.schema import Config
+from nvdp.config.schema import Config, MigStrategy
 from nvdp.model.deviceref import DeviceRef
 from nvdp.model.health import Ailment
 from nvdp.model.inventory import Gpu, Inventory
@@ -19,7 +19,7 @@ from nvdp.planning import pins as pinning
 from nvdp.planning.assignment import Assignment, Form, Withheld
 from nvdp.planning.devices import Device, list_instances, split_gpus
 from nvdp.planning.entries import Entry, list_entries
-from nvdp.planning.layout import judge_layout
+from nvdp.planning.layout import is_unknown, judge_layout
 from nvdp.planning.mps import find_unsupported
 from nvdp.planning.naming import Named, name_device
 from nvdp.planning.pins import find_present, pin_indices, refer
@@ -115,11 +115,16 @@ def resolve_pins(
         _find_names(named),
         pins,
         before,
-        absent={device.uuid for device in devices if device.gpu.uuid not in present},
+        absent={device.uuid for device in devices if device.gpu.uuid not in present or _may_be_cut(config, device)},
         excluded=_list_excluded(config, pins),
         edited=before.get(_COUNTED) != config.hash,
     )
     return pins | counts | ({_COUNTED: config.hash} if counts else {})
+
+
+def _may_be_cut(config: Config, device: Device) -> bool:
+    """Whether it may turn out to be MIG devices, none of which a count could mean now."""
+    return config.flags.mig_strategy is not MigStrategy.NONE and is_unknown(device.gpu)
 
 
 def _find_excluded(config: Config, devices: Sequence[Device], pins: Mapping[str, str]) -> dict[str, str]:

@@ -29,10 +29,30 @@ def judge_layout(config: Config, devices: Sequence[Device], *, excluded: Collect
     if config.flags.mig_strategy is MigStrategy.NONE:
         return {}
     ours = [device for device in devices if device.uuid not in excluded]
+    if config.flags.mig_strategy is MigStrategy.SINGLE and any(device.instance is not None for device in ours):
+        # Nobody knows what they are: they have no voice, and are not called whole.
+        return _judge_known(config, [device for device in ours if not is_unknown(device.gpu)]) | {
+            device.uuid: _withhold(f"{name_gpu_in_text(device.gpu)}: whether it is in MIG mode cannot be read")
+            for device in ours
+            if is_unknown(device.gpu)
+        }
+    return _judge_known(config, ours)
+
+
+def _judge_known(config: Config, ours: Sequence[Device]) -> dict[str, Withheld]:
     texts = {device.uuid: text for device in ours if (text := _find_flaw(device)) is not None}
     if config.flags.mig_strategy is MigStrategy.SINGLE:
         texts |= _find_odd([device for device in ours if device.uuid not in texts])
-    return {uuid: Withheld(reason=Reason.MIG_INVALID.word, path=_PATH, text=text) for uuid, text in texts.items()}
+    return {uuid: _withhold(text) for uuid, text in texts.items()}
+
+
+def _withhold(text: str) -> Withheld:
+    return Withheld(reason=Reason.MIG_INVALID.word, path=_PATH, text=text)
+
+
+def is_unknown(gpu: Gpu) -> bool:
+    """Whether the GPU may be in MIG mode, or not: it did not answer."""
+    return gpu.mig is None and gpu.fault is not None
 
 
 def name_gpu_in_text(gpu: Gpu) -> str:

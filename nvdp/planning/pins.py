@@ -145,6 +145,8 @@ def pin_indices(
         if not reference.is_by_index:
             continue
         barred = bars.get(reference.build_bar(""), {})
+        if reference.is_mig:  # MIG devices that are gone are made anew under other names, again and again
+            barred = {key: uuid for key, uuid in barred.items() if uuid in places.values() or uuid in counted}
         pinned, found = before.get(reference.key), places.get(reference.ref.text)
         if pinned is None and found not in barred.values():
             pinned = found

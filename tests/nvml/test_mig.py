@@ -111,6 +111,25 @@ def test_devices_that_an_edit_leaves_alone_stay_the_same(node) -> None:
     assert {one.uuid: one for one in node.scan()[0].instances} == before
 
 
+@pytest.mark.parametrize("monitor", ["true", "false"])
+@pytest.mark.parametrize(
+    ("gpus", "before", "after", "fault"),
+    [
+        ("- {model: rtx-pro-6000-96gb}\n", "1g.24gb", "1g.24gb+gfx", ""),
+        (A100, "1g.10gb", "3g.40gb", "faults: [{call: nvmlDeviceGetAttributes, gpu: 0, error: NoPermission}]"),
+    ],
+)
+def test_a_device_that_is_made_anew_as_another_with_the_same_uuid_is_called_anew(  # noqa: PLR0917 - a table
+    node, monitor, gpus, before, after, fault
+) -> None:
+    for profile in (before, after):
+        made = f"{{profile: {profile}, uuid: MIG-11111111-0000-5000-8000-000000000000, gpuInstance: 1}}"
+        node.write(
+            f"layouts: [{{gpu: 0, instances: [{made}]}}]\n{fault}", gpus=gpus, driver=f"{{migMonitor: {monitor}}}"
+        )
+        assert list_profiles(node.scan()[0]) == [profile]
+
+
 OF_A_DEVICE = (
     "nvmlDeviceGetGpuInstanceId",
     "nvmlDeviceGetComputeInstanceId",

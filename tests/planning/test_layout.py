@@ -300,3 +300,36 @@ def test_profiles_that_differ_by_a_suffix_alone_are_counted_apart():
 def test_an_empty_gpu_in_mig_mode_after_a_reboot_leaves_the_others_and_is_offered_once_it_is_cut():
     assert offered("mixed", cut(0), gpu(1)) == {"0": BAD, "1": "gpu"}
     assert offered("mixed", cut(0, "7g.80gb"), gpu(1)) == {"0:0": "mig-7g.80gb", "1": "gpu"}
+
+
+SILENT = Fault(call="nvmlDeviceGetMigMode", kind="Unknown", text="no answer")
+
+
+def test_gpus_of_which_nobody_knows_how_they_are_cut_have_no_voice_and_are_not_called_whole():
+    silent = [gpu(0, fault=SILENT), gpu(1, fault=SILENT)]
+    assert offered("single", *silent, cut(2, SMALL, SMALL)) == {"0": BAD, "1": BAD, "2:0": "gpu", "2:1": "gpu"}
+    assert "whether it is in MIG mode cannot be read" in texts("single", *silent, cut(2, SMALL))[uuid(0)]
+    assert offered("single", *silent) == {"0": "gpu", "1": "gpu"}  # a node without MIG devices, as far as is known
+
+
+def test_a_count_is_not_tied_to_a_gpu_that_may_be_cut():
+    config = parse("""\
+        flags: {migStrategy: mixed}
+        sharing: {timeSlicing: {resources: [{name: gpu, rename: shared, devices: 2, replicas: 2}]}}
+        """)
+    gpus = [gpu(0, fault=SILENT), gpu(1), gpu(2), gpu(3)]
+    first = resolve_pins(config, gpus, {}, {})
+    assert {uuid(1), uuid(2)} <= {*first.values()}
+    assert uuid(0) not in first.values()
+    again = resolve_pins(config, [cut(0, SMALL), *gpus[1:]], {}, first)
+    assert {uuid(1), uuid(2)} <= {*again.values()}
+
+
+def test_an_index_that_names_nothing_is_remembered_by_no_more_than_what_is_there():
+    config = parse('devices: {exclude: ["1:0"]}\nflags: {migStrategy: mixed}')
+    pins = {}
+    for number in range(50):
+        made = cut(0, SMALL, SMALL)
+        instances = tuple(msgspec.structs.replace(one, uuid=mig_uuid(number, one.index)) for one in made.instances)
+        pins = resolve_pins(config, [msgspec.structs.replace(made, instances=instances), gpu(1)], {}, pins)
+    assert len(pins) < 10
