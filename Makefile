@@ -37,8 +37,8 @@ types: setup ## strict types
 layers: setup ## imports point downward only
 	@$(BIN)/lint-imports
 
-test: setup ## the tests, on three processes
-	@$(BIN)/pytest -n 3 --dist worksteal
+test: setup ## the tests, on four processes
+	@$(BIN)/pytest -n 4 --dist worksteal
 
 coverage: setup ## the tests again, with the branches that none of them takes
 	@$(BIN)/pytest -n 3 --dist worksteal --cov --cov-report=term-missing:skip-covered
