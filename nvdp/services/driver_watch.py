@@ -36,6 +36,7 @@ class DriverWatch:
         self._clock = clock
         self._failures = 0
         self._children = 0
+        self._children_of_gpus = 0
         self._hangs = 0
         self._worked = False
         self._version: str | None = None
@@ -57,9 +58,12 @@ class DriverWatch:
             return INIT_LIMIT_S
         return min(INIT_LIMIT_S, max(AWAKE_INIT_LIMIT_S, call_timeout_s) * 2.0 ** min(self._hangs - 1, 10))
 
-    def note(self, outcome: Failure, *, children: int = 1) -> None:
-        """A scan failed and cost ``children``, whoever is to blame."""
-        self._children += children
+    def note(self, outcome: Failure, *, children: int = 1, of_gpu: bool = False) -> None:
+        """A scan failed and cost ``children``; ``of_gpu`` says that one GPU was found to blame."""
+        if of_gpu:
+            self._children_of_gpus += children
+        else:
+            self._children += children
         if isinstance(outcome, Hung):
             self._hangs += 1
 
@@ -71,7 +75,7 @@ class DriverWatch:
         changed = self._version not in {None, driver.version}
         was_reloaded = self._worked and (changed or self._was_unloaded)
         self._version, self._was_unloaded = driver.version, False
-        self._failures = self._children = self._hangs = 0
+        self._failures = self._children = self._children_of_gpus = self._hangs = 0
         self._worked = True
         if not self.is_ready:
             away = f", was away for {_spell(self._clock() - self._down_since)}" if self._down_since is not None else ""
@@ -87,7 +91,7 @@ class DriverWatch:
 
         What failed before counts no more, and no version is known: it may be another driver then.
         """
-        self._failures = self._children = self._hangs = 0
+        self._failures = self._children = self._children_of_gpus = self._hangs = 0
         if self._down_since is None:
             self._down_since = self._clock()
         self.status = DriverStatus(state=DriverState.PAUSED, text=str(pause))
@@ -100,12 +104,13 @@ class DriverWatch:
         """NVML failed as a whole. None: try again at once, nothing is lost yet; else seconds until the next try.
 
         A child that has just died may have been killed: the driver counts as lost only when a second one fails too, of
-        all that were noted since the last complete scan.
+        all that were noted since the last complete scan. After a hang of one GPU, a hang of none is the second one.
         """
         self._failures += 1
         if isinstance(outcome, Refused) and outcome.kind == NvmlErrorKind.DRIVER_NOT_LOADED.word:
             self._was_unloaded = True
-        if self.is_ready and self._children == 1:
+        children = self._children + (self._children_of_gpus if isinstance(outcome, Hung) else 0)
+        if self.is_ready and children <= 1:
             return None
         if self._down_since is None:
             self._down_since = self._clock()

@@ -192,8 +192,8 @@ class Rounds:
                 return True
             if not isinstance(outcome, Refused | Hung | Died):
                 return False
-            parts.driver.note(outcome, children=parts.session.children_failed)
             blamed = parts.roll.find_blamed(outcome)
+            parts.driver.note(outcome, children=parts.session.children_failed, of_gpu=blamed is not None)
             if blamed is not None:
                 parts.roll.silence(blamed, show=parts.driver.is_ready)
                 if isinstance(outcome, Hung):

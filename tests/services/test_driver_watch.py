@@ -51,12 +51,23 @@ def test_a_scan_that_cost_two_children_needs_no_third_to_tell_that_all_is_lost(d
 
 
 def test_a_child_that_a_gpu_has_cost_counts_until_a_scan_is_complete(driver) -> None:
-    driver.note(GPU_HUNG)
+    driver.note(GPU_HUNG, of_gpu=True)
     driver.note(HUNG)
     assert driver.fail(HUNG, **RETRY) == 1.0
     driver.succeed(Driver(version="570.1.1", cuda_version="12.8"), gpus=2, seconds=0.1)
     driver.note(HUNG)
     assert driver.fail(HUNG, **RETRY) is None
+
+
+@pytest.mark.invariant(5)
+@pytest.mark.parametrize("failure", [REFUSED, KILLED])
+def test_a_gpu_that_hangs_and_a_child_that_somebody_kills_are_not_the_whole_driver(driver, failure) -> None:
+    driver.note(GPU_HUNG, of_gpu=True)
+    driver.note(failure)
+    assert driver.fail(failure, **RETRY) is None
+    assert driver.is_ready
+    driver.note(failure)
+    assert driver.fail(failure, **RETRY) == 2.0
 
 
 def test_a_new_session_has_a_minute_unless_the_driver_hung_and_then_longer_each_time(driver) -> None:
