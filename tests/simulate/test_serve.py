@@ -88,8 +88,11 @@ def test_edits_of_the_users_own_files_are_followed_and_pods_come_and_go(served, 
 
     screen.type("restart")
     screen.wait(r"\| INFO  KubeletRestarted ")
-    screen.type("pod greedy 7")
-    screen.wait(r"requested number of devices unavailable for nvidia.com/gpu. Requested: 7, Available: 4")
+    unavailable = "requested number of devices unavailable for nvidia.com/gpu. Requested: 7, Available: 4"
+    answer = ""
+    while unavailable not in answer:  # the kubelet may have read no list yet
+        screen.type("pod greedy 7")
+        answer = screen.wait(rf"{unavailable}|no healthy devices present").group()
     screen.type("pod train")
     screen.wait(r"pod train: there is one of that name")
     screen.type("pod lost 1 nvidia.com/gpx")
