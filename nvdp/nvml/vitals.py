@@ -44,9 +44,7 @@ class VitalsReader:
         """
         readings = _Readings(facts, no_such_fact)
         read = readings.read
-        memory = read(
-            "nvmlDeviceGetMemoryErrorCounter", lambda: _count_errors(handle, pynvml.NVML_MEMORY_LOCATION_DRAM)
-        )
+        memory = read("nvmlDeviceGetMemoryErrorCounter", lambda: _count_errors(handle, _DRAM))
         if memory is None and not readings.errors:
             memory = read("nvmlDeviceGetTotalEccErrors", lambda: _count_all_errors(handle))
         state, status, faults = read("nvmlDeviceGetGpuFabricInfo", lambda: _read_fabric(handle)) or (None, None, ())
