@@ -5,6 +5,7 @@ Belongs to the main thread; the actors do their work in their own.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
@@ -21,6 +22,7 @@ from nvdp.planning.reporting import Serving
 from nvdp.services.events import ResourceReport
 
 _SETTLED_S = 1.0  # from a list's leaving to the kubelet's having taken it in, generously
+_MOST_SENT = 16  # lists of one resource, under way at once, that are timed; of more the latest
 
 
 class Actor(Protocol):
@@ -83,7 +85,7 @@ class Offers:
         self._observer = observer
         self._log = log
         self._clock = clock
-        self._sent: dict[str, _Sent] = {}
+        self._sent: dict[str, deque[_Sent]] = {}
         self._returning: set[str] = set()
         self._kubelet_at = 0.0
         self._kubelet_change = ""
@@ -133,7 +135,7 @@ class Offers:
             version = self._given[resource].version
             # What the kubelet cannot see is not sent, and while there is none nothing is.
             if cause is not None and self._kubelet is not None and version > before:
-                self._sent[resource] = _Sent(version, cause)
+                self._sent.setdefault(resource, deque(maxlen=_MOST_SENT)).append(_Sent(version, cause))
         for resource in [resource for resource in self._given if resource not in lists]:
             changed = True
             self._withdraw(resource)
@@ -233,12 +235,13 @@ class Offers:
     def _time(self, report: ResourceReport) -> None:
         """Time lists that were taken, and resources that are back after a kubelet's restart."""
         now = self._clock()
-        sent = self._sent.get(report.resource)
-        if sent is not None and report.streams and report.taken_version >= sent.version:
-            del self._sent[report.resource]
-            self._observer.list_latency(sent.cause.word, now - sent.cause.at)
-            if sent.cause.word == "config" and all(other.cause.word != "config" for other in self._sent.values()):
-                self._observer.config_applied(now - sent.cause.at)
+        sent = self._sent.get(report.resource, deque())
+        # A newer list holds what those that it overtook had to say: the kubelet has it all.
+        while sent and report.streams and report.taken_version >= sent[0].version:
+            cause = sent.popleft().cause
+            self._observer.list_latency(cause.word, now - cause.at)
+            if cause.word == "config" and not self._is_edit_under_way():
+                self._observer.config_applied(now - cause.at)
         if report.registered and report.resource in self._returning:
             self._returning.discard(report.resource)
             seconds = now - self._kubelet_at
@@ -250,6 +253,9 @@ class Offers:
                     f"{count} {'resource' if count == 1 else 'resources'} registered again in {seconds:.3f}s"
                 )
                 self._log(Reason.KUBELET_RESTARTED, text, seconds=round(seconds, 3))
+
+    def _is_edit_under_way(self) -> bool:
+        return any(one.cause.word == "config" for sent in self._sent.values() for one in sent)
 
     def _start(self, resource: str, listed: ResourceList) -> None:
         actor = self._make_actor(listed)

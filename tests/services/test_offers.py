@@ -397,6 +397,35 @@ def test_an_edit_is_applied_when_the_last_of_its_lists_is_taken():
     assert scene.record.counted == [("config_applied", 2.0)]
 
 
+def test_a_list_that_a_newer_one_overtakes_is_timed_with_it():
+    scene = Scene()
+    scene.give(listed(GPU, A))
+    scene.run()
+    scene.actor._under_way = True  # its stream is busy
+    scene.give(listed(GPU, A, unhealthy=(A,)), cause=scene.cause("health"))
+    scene.run(1.0)
+    scene.give(listed(GPU, A, B), cause=scene.cause())
+    scene.run(2.0)
+    assert scene.record.latencies == []
+    scene.actor._take()
+    scene.run(0.0)
+    assert scene.record.latencies == [("health", 3.0), ("config", 2.0)]
+    assert scene.record.counted == [("config_applied", 2.0)]
+
+
+def test_of_the_lists_that_nobody_takes_a_bounded_number_is_remembered():
+    scene = Scene()
+    scene.give(listed(GPU, A))
+    scene.run()
+    scene.actor._under_way = True
+    for turn in range(100):
+        scene.give(listed(GPU, A, unhealthy=(A,) if turn % 2 else ()), cause=scene.cause("health"))
+    scene.give(listed(GPU, A, B), cause=scene.cause())
+    scene.actor._take()
+    scene.run(0.0)
+    assert scene.record.latencies == [("health", 0.0)] * 15 + [("config", 0.0)]
+
+
 @pytest.mark.requirement(12)
 def test_what_the_kubelet_cannot_see_is_neither_sent_nor_timed():
     scene = Scene()
