@@ -40,6 +40,9 @@ class Reason(enum.Enum):
     CONFIG_REFERENCE_UNMATCHED = ("ConfigReferenceUnmatched", Level.WARNING)
     CONFIG_MOUNT_STATIC = ("ConfigMountStatic", Level.WARNING)
     CONFIG_MISSING = ("ConfigMissing", Level.WARNING)
+    CDI_WRITTEN = ("CDIWritten", Level.INFO)
+    CDI_FAILED = ("CDIFailed", Level.ERROR)
+    RUNTIME_UNSUITED = ("RuntimeUnsuited", Level.WARNING)
     MODE_CHANGE_WAITING = ("ModeChangeWaiting", Level.INFO)
     MODE_CHANGED = ("ModeChanged", Level.INFO)
     RESOURCE_REGISTERED = ("ResourceRegistered", Level.INFO)
@@ -73,6 +76,9 @@ class Cause(enum.Enum):
     ROW_REMAP_FAILURE = "RowRemapFailure"
     RETIRED_PAGES_PENDING = "RetiredPagesPending"
     RECOVERY_ACTION = "RecoveryAction"
+    NODES_MISSING = "NodesMissing"
+    CDI_MISSING = "CDIMissing"
+    IMEX_MISSING = "IMEXMissing"
     FABRIC_DEGRADED = "FabricDegraded"
     LOST = "Lost"
     CALL_FAILED = "CallFailed"
