@@ -50,8 +50,17 @@ def config_fingerprint(path: Path) -> FileFingerprint | None:
         found = os.stat(path)  # noqa: PTH116 - every second; Path adds frames
     except OSError:
         return None
-    real_path = os.path.realpath(path)
-    return FileFingerprint(real_path, found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+    return FileFingerprint(
+        _find_real_path(path), found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    )
+
+
+def _find_real_path(path: Path) -> str:
+    """Where ``path`` leads to; itself if a link on the way is gone by the time it is read, which realpath raises for."""
+    try:
+        return os.path.realpath(path)
+    except OSError:
+        return os.path.abspath(path)  # noqa: PTH100 - of Path.absolute ".." remains
 
 
 def config_settle_s(before: FileFingerprint | None, after: FileFingerprint | None) -> float:
@@ -72,7 +81,7 @@ def config_directories(path: Path) -> tuple[Path, ...]:
     directories: dict[Path, None] = {}
     hop = path
     for _ in range(_MAX_LINKS):
-        directory = Path(os.path.realpath(hop.parent))
+        directory = Path(_find_real_path(hop.parent))
         directories[directory] = None
         try:
             hop = directory / os.readlink(directory / hop.name)  # noqa: PTH115 - OSError is the normal end here
@@ -122,7 +131,7 @@ def find_static_mount(path: Path, *, mountinfo: Path = Path("/proc/self/mountinf
         mounts = mountinfo.read_bytes()
     except OSError:
         return False
-    names = {os.fsencode(os.path.abspath(path)), os.fsencode(os.path.realpath(path))}  # noqa: PTH100 - as above
+    names = {os.fsencode(os.path.abspath(path)), os.fsencode(_find_real_path(path))}  # noqa: PTH100 - as above
     return any(_mount_point(line) in names for line in mounts.splitlines())
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,28 @@ def test_links_in_a_circle_and_missing_files_have_directories_too(tmp_path):
     assert config_directories(circle) == (tmp_path,)
     assert config_fingerprint(circle) is None
     assert config_directories(tmp_path / "no" / "file") == (tmp_path / "no",)
+
+
+def test_a_link_that_goes_while_it_is_looked_at_is_no_error(tmp_path):
+    (tmp_path / "file").write_text("x")
+    link, path = tmp_path / "a", tmp_path.joinpath(*["a"] * 30, "file")
+    stop = threading.Event()
+
+    def swap():
+        while not stop.is_set():
+            link.symlink_to(".")
+            link.unlink()
+
+    swapper = threading.Thread(target=swap)
+    swapper.start()
+    try:
+        for _ in range(300):
+            config_fingerprint(path)
+            assert config_directories(path)
+            find_static_mount(path)
+    finally:
+        stop.set()
+        swapper.join()
 
 
 def test_a_file_is_read_up_to_its_limit_and_one_byte_more(tmp_path):
