@@ -56,7 +56,7 @@ def config_fingerprint(path: Path) -> FileFingerprint | None:
 
 
 def _find_real_path(path: Path) -> str:
-    """Where ``path`` leads to; itself if a link on the way is gone by the time it is read, which realpath raises for."""
+    """Where ``path`` leads to; itself if a link on the way goes between two looks of realpath, which then raises."""
     try:
         return os.path.realpath(path)
     except OSError:
