@@ -71,4 +71,6 @@ def build_container_response(allocation: ContainerAllocation) -> deviceplugin.Co
             deviceplugin.DeviceSpec(container_path=node.container_path, host_path=node.host_path, permissions="rw")
             for node in allocation.devices
         ],
+        annotations=allocation.annotations,
+        cdi_devices=[deviceplugin.CDIDevice(name=name) for name in allocation.cdi_devices],
     )

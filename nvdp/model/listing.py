@@ -8,6 +8,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from functools import cached_property
+from typing import Final
 
 import msgspec
 
@@ -37,6 +38,10 @@ class DeviceListStrategy(enum.Enum):
     VOLUME_MOUNTS = "volume-mounts"
     CDI_ANNOTATIONS = "cdi-annotations"
     CDI_CRI = "cdi-cri"
+
+
+# By these the runtime is given names that it resolves in the CDI specs on the node.
+CDI_STRATEGIES: Final = frozenset({DeviceListStrategy.CDI_ANNOTATIONS, DeviceListStrategy.CDI_CRI})
 
 
 class DeviceIDStrategy(enum.Enum):
@@ -85,10 +90,13 @@ class GpuFacts(msgspec.Struct, frozen=True, kw_only=True):
 class AllocationFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Everything besides the list that Allocate, GetPreferredAllocation and PreStartContainer answer from.
 
-    ``control_nodes`` are those that exist on this node, before the GPUs' own; both are handed out only with
-    ``pass_device_specs``. ``replicas`` are the different numbers of them that GPUs have, rising. The two keys
-    are those of the file that restrict a request, to one replica and to one of each GPU; empty where it does not. The
-    times at the end are for the check before a container starts, and for each call of NVML that it takes.
+    ``control_nodes`` are those that exist on this node, before the GPUs' own; ``imex_nodes``, after them, those of the
+    channels; all are handed out only with ``pass_device_specs``. ``imex_channels`` are the file's that exist on this
+    node. ``cdi_extras`` are full CDI names of what a container gets beside its GPUs, all of which resolve;
+    ``cdi_annotation_prefix`` is what CDI annotations begin with, up to the slash. ``replicas`` are the different
+    numbers of them that GPUs have, rising. The two keys are those of the file that restrict a request, to one replica
+    and to one of each GPU; empty where it does not. The times at the end are for the check before a container starts,
+    and for each call of NVML that it takes.
     """
 
     gpus: tuple[GpuFacts, ...] = ()
@@ -96,6 +104,10 @@ class AllocationFacts(msgspec.Struct, frozen=True, kw_only=True):
     device_list_strategies: tuple[DeviceListStrategy, ...] = (DeviceListStrategy.ENVVAR,)
     device_id_strategy: DeviceIDStrategy = DeviceIDStrategy.UUID
     pass_device_specs: bool = False
+    imex_channels: tuple[int, ...] = ()
+    imex_nodes: tuple[DeviceNode, ...] = ()
+    cdi_extras: tuple[str, ...] = ()
+    cdi_annotation_prefix: str = "cdi.k8s.io/"
     feature_envs: tuple[tuple[str, str], ...] = ()
     strategy: Strategy = Strategy.NONE
     replicas: tuple[int, ...] = (1,)

@@ -8,21 +8,31 @@ from nvdp.config.schema import Config
 from nvdp.model.listing import AllocationFacts, DeviceNode, GpuFacts, Strategy
 from nvdp.planning.assignment import Assignment
 from nvdp.planning.devices import Device
+from nvdp.planning.provision import build_imex_node, find_channels, list_features, list_nodes, name_extras, passes_nodes
 
 _ONE_KEY = "sharing.timeSlicing.failRequestsGreaterThanOne"
 _DISTINCT_KEY = "sharing.timeSlicing.requireDistinctGPUs"
 
 
 def build_facts(
-    config: Config, devices: Sequence[Device], assignments: Collection[Assignment], control_nodes: Sequence[str]
+    config: Config,
+    devices: Sequence[Device],
+    assignments: Collection[Assignment],
+    control_nodes: Sequence[str],
+    *,
+    imex_channels: Collection[int] = (),
+    cdi_names: Collection[str] = (),
 ) -> AllocationFacts:
     """The facts for ``devices``, of one resource. ``assignments`` are those offered under it, none if it only leaves.
 
     One name is shared in one way, though not every GPU need have as many replicas (configuration contract, "sharing").
+    ``control_nodes`` and ``imex_channels`` are those that this node has, ``cdi_names`` what resolves in its specs:
+    a channel or feature that is not there is left out.
     """
     plugin = config.flags.plugin
     root = config.flags.nvidia_dev_root
-    pass_nodes = plugin.pass_device_specs
+    pass_nodes = passes_nodes(config)
+    channels = find_channels(config, imex_channels)
     time_slicing = config.sharing.time_slicing
     strategy = next((assignment.strategy for assignment in assignments), Strategy.NONE)
     sliced = time_slicing if strategy is Strategy.TIME_SLICING else None
@@ -32,7 +42,7 @@ def build_facts(
                 uuid=device.uuid,
                 index=device.index,
                 parent_uuid=device.parent_uuid,
-                nodes=_nodes(root, _list_paths(device)) if pass_nodes else (),
+                nodes=_nodes(root, list_nodes(device)) if pass_nodes else (),
             )
             for device in devices
         ),
@@ -40,15 +50,11 @@ def build_facts(
         device_list_strategies=plugin.device_list_strategy,
         device_id_strategy=plugin.device_id_strategy,
         pass_device_specs=pass_nodes,
-        feature_envs=tuple(
-            (name, "enabled")
-            for name, on in (
-                ("NVIDIA_GDRCOPY", config.flags.gdrcopy_enabled),
-                ("NVIDIA_GDS", config.flags.gds_enabled),
-                ("NVIDIA_MOFED", config.flags.mofed_enabled),
-            )
-            if on
-        ),
+        imex_channels=channels,
+        imex_nodes=_nodes(root, [build_imex_node(channel) for channel in channels]) if pass_nodes else (),
+        cdi_extras=name_extras(config, channels, cdi_names),
+        cdi_annotation_prefix=plugin.cdi_annotation_prefix,
+        feature_envs=tuple((f"NVIDIA_{feature.name}", "enabled") for feature in list_features(config)),
         strategy=strategy,
         replicas=tuple(sorted({assignment.replicas for assignment in assignments})) or (1,),
         shared_policy=config.allocation.shared_policy,
@@ -57,12 +63,6 @@ def build_facts(
         pre_start_timeout_s=config.allocation.pre_start_timeout.seconds,
         call_timeout_s=config.health.call_timeout.seconds,
     )
-
-
-def _list_paths(device: Device) -> list[str]:
-    """The nodes without which a container cannot use the device: its GPU's, and those that give access to a part."""
-    own = [f"/dev/nvidia{device.minor}"] if device.minor is not None else []
-    return own if device.instance is None else [*own, *device.instance.nodes]
 
 
 def _nodes(root: str, paths: Sequence[str]) -> tuple[DeviceNode, ...]:

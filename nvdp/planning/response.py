@@ -6,17 +6,31 @@ them at the edge.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from nvdp.errors import AllocationError
-from nvdp.model.listing import DeviceIDStrategy, DeviceListStrategy, DeviceNode, GpuFacts, ListedDevice, ResourceList
+from nvdp.model.cdi import CdiClass, qualify
+from nvdp.model.listing import (
+    CDI_STRATEGIES,
+    DeviceIDStrategy,
+    DeviceListStrategy,
+    DeviceNode,
+    GpuFacts,
+    ListedDevice,
+    ResourceList,
+)
 
 VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
+IMEX_CHANNELS: Final = "NVIDIA_IMEX_CHANNELS"
 # What the NVIDIA runtime looks for: the variable names this directory, and each mount point in it names a device.
 VOLUME_MOUNT_ROOT: Final = "/var/run/nvidia-container-devices"
+# NVIDIA's, followed by an identifier: 57 of the 63 characters that a key may have after its prefix.
+ANNOTATION_NAME: Final = "nvidia-device-plugin_"
+_ANNOTATION_NAMESPACE: Final = uuid.uuid5(uuid.NAMESPACE_URL, "nvidia-device-plugin")
 _MAX_NAMED = 3  # IDs in an error text: enough to search for, short enough for a pod's status
 
 
@@ -28,11 +42,13 @@ class Mount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ContainerAllocation(msgspec.Struct, frozen=True, kw_only=True):
-    """What is put into one container. Each variable and each path is there once."""
+    """What is put into one container. Each variable, path, annotation and full CDI name is there once."""
 
     envs: Mapping[str, str] = {}
     mounts: tuple[Mount, ...] = ()
     devices: tuple[DeviceNode, ...] = ()
+    annotations: Mapping[str, str] = {}
+    cdi_devices: tuple[str, ...] = ()
 
 
 def build_allocation(listed: ResourceList, device_ids: Sequence[str]) -> ContainerAllocation:
@@ -41,7 +57,8 @@ def build_allocation(listed: ResourceList, device_ids: Sequence[str]) -> Contain
     Raises AllocationError, in one line for the pod's status, if an ID is not listed or is Unhealthy, if none is asked,
     if several are asked where one is allowed, or two of one GPU where they must be of different ones.
     """
-    gpus = _pick_gpus(listed, _check_request(listed, device_ids))
+    asked = _check_request(listed, device_ids)
+    gpus = _pick_gpus(listed, asked)
     facts = listed.facts
     by_uuid = facts.device_id_strategy is DeviceIDStrategy.UUID
     names = [gpu.uuid if by_uuid else gpu.index for gpu in gpus]
@@ -50,15 +67,40 @@ def build_allocation(listed: ResourceList, device_ids: Sequence[str]) -> Contain
     mounts: tuple[Mount, ...] = ()
     if DeviceListStrategy.ENVVAR in facts.device_list_strategies:
         envs[VISIBLE_DEVICES] = ",".join(names)
+        if facts.imex_channels:
+            envs[IMEX_CHANNELS] = ",".join(map(str, facts.imex_channels))
     if DeviceListStrategy.VOLUME_MOUNTS in facts.device_list_strategies:
         # With both, the variable names the directory: the runtime then believes the mounts, which a pod cannot fake.
         envs[VISIBLE_DEVICES] = VOLUME_MOUNT_ROOT
-        mounts = tuple(Mount(container_path=f"{VOLUME_MOUNT_ROOT}/{name}", host_path="/dev/null") for name in names)
+        places = (*names, *(f"imex/{channel}" for channel in facts.imex_channels))
+        mounts = tuple(Mount(container_path=f"{VOLUME_MOUNT_ROOT}/{place}", host_path="/dev/null") for place in places)
     nodes: tuple[DeviceNode, ...] = ()
     if facts.pass_device_specs:
-        candidates = [*facts.control_nodes, *(node for gpu in gpus for node in gpu.nodes)]
+        candidates = [*facts.control_nodes, *(node for gpu in gpus for node in gpu.nodes), *facts.imex_nodes]
         nodes = tuple({node.container_path: node for node in candidates}.values())
-    return ContainerAllocation(envs=envs, mounts=mounts, devices=nodes)
+    cdi_names: tuple[str, ...] = ()
+    if not CDI_STRATEGIES.isdisjoint(facts.device_list_strategies):
+        cdi_names = (*(qualify(CdiClass.GPU, name) for name in names), *facts.cdi_extras)
+    # The kubelet makes annotations of the field as well: with both, runtimes would inject everything twice.
+    by_field = DeviceListStrategy.CDI_CRI in facts.device_list_strategies
+    return ContainerAllocation(
+        envs=envs,
+        mounts=mounts,
+        devices=nodes,
+        annotations={} if by_field else _annotate(listed, asked, cdi_names),
+        cdi_devices=cdi_names if by_field else (),
+    )
+
+
+def _annotate(listed: ResourceList, asked: Sequence[ListedDevice], cdi_names: Sequence[str]) -> dict[str, str]:
+    """One annotation with all names. Its key is another for each resource of a container, of which all must count.
+
+    NVIDIA's plugin throws dice for it; made of the request, it is the same for the same question.
+    """
+    if not cdi_names:
+        return {}
+    identifier = uuid.uuid5(_ANNOTATION_NAMESPACE, "\n".join((listed.resource, *(device.id for device in asked))))
+    return {f"{listed.facts.cdi_annotation_prefix}{ANNOTATION_NAME}{identifier}": ",".join(cdi_names)}
 
 
 def _check_request(listed: ResourceList, device_ids: Sequence[str]) -> list[ListedDevice]:
