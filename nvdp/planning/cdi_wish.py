@@ -1,0 +1,107 @@
+"""What the CDI specs shall hold, by the configuration, the plan and what pods hold. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from nvdp.config.schema import Config
+from nvdp.model.cdi import CdiClass, CdiDevice, CdiWish, build_device_name
+from nvdp.model.health import Ailment
+from nvdp.model.inventory import Inventory
+from nvdp.model.listing import DeviceIDStrategy
+from nvdp.model.reasons import Cause
+from nvdp.planning.devices import Device, find_profile, list_nodes
+from nvdp.planning.indices import BY_UUID
+from nvdp.planning.ledger import uuid_of_id
+from nvdp.planning.means import Means, uses_cdi
+from nvdp.planning.plan import Plan
+
+_DRAWS = "gfx"  # a MIG profile with graphics
+
+
+def build_wish(
+    config: Config,
+    plan: Plan,
+    inventory: Inventory,
+    *,
+    ailments: Mapping[str, Ailment],
+    means: Means,
+    feature_flags: tuple[str, ...] = (),
+    disabled_hooks: tuple[str, ...] = (),
+) -> CdiWish:
+    """What to write for this plan.
+
+    What pods hold stays in the specs as it was written, though it be gone, and so does what the kubelet may still hand
+    out: a container that is started again gets the name that it once got.
+    """
+    flags = config.flags
+    held = frozenset(_list_held(plan))
+    if not uses_cdi(config):
+        return CdiWish(enabled=False, keep=held)
+    held |= frozenset(_list_listed(plan))
+    there = [device for device in plan.devices if device.uuid in plan.assignments]
+    devices = tuple(
+        built
+        for device in there
+        if not _is_gone(ailments.get(device.uuid)) and (built := _build_device(config, device)) is not None
+    )
+    named = {name for device in devices for name in device.names}
+    return CdiWish(
+        devices=devices,
+        keep=held - named,
+        features=tuple(
+            feature
+            for feature, on in (
+                (CdiClass.GDRCOPY, flags.gdrcopy_enabled),
+                (CdiClass.GDS, flags.gds_enabled),
+                (CdiClass.MOFED, flags.mofed_enabled),
+            )
+            if on
+        ),
+        imex_channels=tuple(number for number in config.imex.channel_ids if number in means.imex_channels),
+        driver_version=inventory.driver.version,
+        driver_root=flags.nvidia_driver_root,
+        dev_root=flags.nvidia_dev_root or flags.nvidia_driver_root,
+        container_driver_root=flags.plugin.container_driver_root,
+        hook_path=flags.plugin.nvidia_ctk_path,
+        feature_flags=feature_flags,
+        disabled_hooks=disabled_hooks,
+    )
+
+
+def _build_device(config: Config, device: Device) -> CdiDevice | None:
+    """None where its nodes are not known: the plan has it Unhealthy."""
+    nodes = list_nodes(device)
+    if not nodes:
+        return None
+    by_index = config.flags.plugin.device_id_strategy is DeviceIDStrategy.INDEX
+    names = (device.uuid, device.index) if by_index else (device.uuid,)
+    return CdiDevice(
+        names=tuple(map(build_device_name, names)), nodes=nodes, pci=device.pci if _may_draw(device) else None
+    )
+
+
+def _may_draw(device: Device) -> bool:
+    """Whether a container that has it may have the display nodes of the card."""
+    if device.instance is None:
+        return True
+    profile = find_profile(device.instance.profile)
+    return profile is not None and _DRAWS in profile.attribute
+
+
+def _is_gone(ailment: Ailment | None) -> bool:
+    return ailment is not None and ailment.cause is Cause.VANISHED
+
+
+def _list_held(plan: Plan) -> Iterable[str]:
+    """The device names under which pods may have what they hold."""
+    for holdings in plan.holders.values():
+        yield from (build_device_name(uuid_of_id(device_id)) for device_id in holdings)
+    for handed_out in plan.indices.values():
+        yield from (build_device_name(one.index) for one in handed_out.values() if one.index != BY_UUID)
+
+
+def _list_listed(plan: Plan) -> Iterable[str]:
+    """The names of what the kubelet knows, and may hand out a moment from now."""
+    for listed in plan.lists.values():
+        yield from (build_device_name(device.gpu_uuid) for device in listed.devices)
