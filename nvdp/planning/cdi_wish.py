@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from nvdp.config.schema import Config
-from nvdp.model.cdi import CdiClass, CdiDevice, CdiWish, build_device_name
+from nvdp.model.cdi import CdiDevice, CdiWish, build_device_name
 from nvdp.model.health import Ailment
 from nvdp.model.inventory import Inventory
 from nvdp.model.listing import DeviceIDStrategy
 from nvdp.model.reasons import Cause
-from nvdp.planning.devices import Device, find_profile, list_nodes
+from nvdp.planning.devices import Device, find_profile
 from nvdp.planning.indices import BY_UUID
 from nvdp.planning.ledger import uuid_of_id
-from nvdp.planning.means import Means, uses_cdi
+from nvdp.planning.means import Means
 from nvdp.planning.plan import Plan
+from nvdp.planning.provision import find_channels, list_features, list_nodes, uses_cdi
 
 _DRAWS = "gfx"  # a MIG profile with graphics
 
@@ -49,16 +50,8 @@ def build_wish(
     return CdiWish(
         devices=devices,
         keep=held - named,
-        features=tuple(
-            feature
-            for feature, on in (
-                (CdiClass.GDRCOPY, flags.gdrcopy_enabled),
-                (CdiClass.GDS, flags.gds_enabled),
-                (CdiClass.MOFED, flags.mofed_enabled),
-            )
-            if on
-        ),
-        imex_channels=tuple(number for number in config.imex.channel_ids if number in means.imex_channels),
+        features=list_features(config),
+        imex_channels=find_channels(config, means.imex_channels),
         driver_version=inventory.driver.version,
         driver_root=flags.nvidia_driver_root,
         dev_root=flags.nvidia_dev_root or flags.nvidia_driver_root,
@@ -70,9 +63,9 @@ def build_wish(
 
 
 def _build_device(config: Config, device: Device) -> CdiDevice | None:
-    """None where its nodes are not known: the plan has it Unhealthy."""
+    """None where its nodes are not known: it is listed Unhealthy then."""
     nodes = list_nodes(device)
-    if not nodes:
+    if not nodes or (device.instance is not None and not device.instance.nodes):
         return None
     by_index = config.flags.plugin.device_id_strategy is DeviceIDStrategy.INDEX
     names = (device.uuid, device.index) if by_index else (device.uuid,)

@@ -84,16 +84,6 @@ def list_instances(gpu: Gpu) -> tuple[MigInstance, ...]:
     return tuple(sorted(gpu.instances, key=_order))
 
 
-def list_nodes(device: Device) -> tuple[str, ...] | None:
-    """The device nodes without which a container cannot use the device, as container paths: its GPU's, and those that
-    give access to a part. None where a part's are not known.
-    """
-    own = (f"/dev/nvidia{device.minor}",) if device.minor is not None else ()
-    if device.instance is None:
-        return own
-    return (*own, *device.instance.nodes) if device.instance.nodes else None
-
-
 def list_known(devices: Iterable[Device]) -> set[str]:
     """The UUIDs of all GPUs and MIG devices there are, also of those that are no devices of their own."""
     gpus = {device.gpu.uuid: device.gpu for device in devices}

@@ -72,12 +72,12 @@ def find_obstacle(
     *,
     missing_nodes: Collection[str],
     imex_channels: Collection[int],
-    cdi: CdiState,
+    cdi: CdiState | None,
 ) -> tuple[Cause, str] | None:
     """Why no container can be given the device now, if so: the cause under which it is listed, and a sentence.
 
     ``missing_nodes`` are paths of device nodes that are not on the node, ``imex_channels`` the channels that are,
-    ``cdi`` what is in the specs on disk. It ends as soon as what is missing is there.
+    ``cdi`` what is in the specs on disk, None while nobody can tell. It ends as soon as what is missing is there.
     """
     return (
         _find_missing_node(config, device, missing_nodes)
@@ -112,8 +112,8 @@ def _find_missing_channel(config: Config, imex_channels: Collection[int]) -> tup
     return Cause.IMEX_MISSING, f"imex.required: {node} is not on this node; nvidia-modprobe -s -i {missing[0]} makes it"
 
 
-def _find_missing_name(config: Config, device: Device, cdi: CdiState) -> tuple[Cause, str] | None:
-    if not uses_cdi(config):
+def _find_missing_name(config: Config, device: Device, cdi: CdiState | None) -> tuple[Cause, str] | None:
+    if cdi is None or not uses_cdi(config):
         return None
     by_uuid = config.flags.plugin.device_id_strategy is DeviceIDStrategy.UUID
     needed = [qualify(CdiClass.GPU, device.uuid if by_uuid else device.index)]
