@@ -13,18 +13,13 @@ import msgspec
 from nvdp.config.keys import Setting, camel_key
 from nvdp.model.duration import Duration, build_duration
 from nvdp.model.listing import DeviceIDStrategy, DeviceListStrategy, SharedPolicy
+from nvdp.model.platforms import DeviceDiscoveryStrategy
 
 
 class MigStrategy(enum.Enum):
     NONE = "none"
     SINGLE = "single"
     MIXED = "mixed"
-
-
-class DeviceDiscoveryStrategy(enum.Enum):
-    AUTO = "auto"
-    NVML = "nvml"
-    TEGRA = "tegra"
 
 
 class PluginFlags(msgspec.Struct, frozen=True, kw_only=True, rename=camel_key):

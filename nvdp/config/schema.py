@@ -12,7 +12,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from nvdp.config.flags import DeviceDiscoveryStrategy, Flags, GfdFlags, Imex, MigStrategy, PluginFlags
+from nvdp.config.flags import Flags, GfdFlags, Imex, MigStrategy, PluginFlags
 from nvdp.config.keys import Setting, camel_key
 from nvdp.config.sharing import Mps, MpsResource, SharedResource, Sharing, TimeSlicing
 from nvdp.errors import Problem
@@ -20,6 +20,7 @@ from nvdp.model.deviceref import DeviceRef
 from nvdp.model.duration import Duration, build_duration
 from nvdp.model.listing import SharedPolicy
 from nvdp.model.names import Pattern, ResourceName
+from nvdp.model.platforms import DeviceDiscoveryStrategy
 
 __all__ = [
     "DEFAULT",

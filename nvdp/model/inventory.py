@@ -6,6 +6,8 @@ import enum
 
 import msgspec
 
+from nvdp.model.platforms import Platform
+
 
 class MigMode(enum.Enum):
     """The *current* MIG mode of a GPU."""
@@ -54,8 +56,8 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     """One GPU. A field that could not be read is None, and then ``fault`` says why; a clean GPU has no fault.
 
     ``memory_bytes`` is None without a fault where a process without privileges asks for that of a GPU in MIG mode.
-    ``index`` is NVML's and may change when a card is lost; ``minor`` is the number of ``/dev/nvidia<minor>`` (None on
-    WSL, where there is none); ``pci`` is ``dddd:bb:dd.f`` in lower case, with a domain of 4 digits where it fits.
+    ``index`` is NVML's and may change when a card is lost; ``minor`` is the number of ``/dev/nvidia<minor>`` (None
+    where there is none); ``pci`` is ``dddd:bb:dd.f`` in lower case, with a domain of 4 digits where it fits.
     ``numa_node`` is None where the host does not know one. ``compute_capability`` is ``"9.0"``. ``mig_pending`` is the
     mode that a reset of the GPU would bring, None if that is the current one or is not known. ``instances`` are the MIG
     devices in the order of their index; None unless the GPU is in MIG mode and they could be listed.
@@ -108,8 +110,12 @@ class Driver(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Inventory(msgspec.Struct, frozen=True, kw_only=True):
-    """The node's GPUs in the order of their NVML index."""
+    """The node's GPUs in the order of their NVML index.
+
+    On WSL2 and Tegra there is one at most, with nothing known of it but its product: ``WSL_UUID``, ``TEGRA_UUID``.
+    """
 
     driver: Driver
+    platform: Platform = Platform.NVML
     gpus: tuple[Gpu, ...] = ()
     unreadable: tuple[UnreadableGpu, ...] = ()
