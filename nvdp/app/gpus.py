@@ -6,11 +6,11 @@ import queue
 from typing import Any, Final
 
 from nvdp.config.overrides import Overrides
-from nvdp.config.process import ProcessOptions
+from nvdp.config.process import HOST_DEV, ProcessOptions
 from nvdp.config.schema import Config
 from nvdp.errors import NvmlError
 from nvdp.host.boot import load_boot_id
-from nvdp.host.devnodes import choose_dev_view, find_control_nodes
+from nvdp.host.devnodes import NodeView, choose_dev_view
 from nvdp.host.pause_file import PauseFile
 from nvdp.host.processes import NodeProcesses
 from nvdp.host.sysfs import Sysfs
@@ -20,9 +20,10 @@ from nvdp.model.status import DriverState
 from nvdp.nvml.children import NvmlChildren
 from nvdp.nvml.client import INIT_LIMIT_S
 from nvdp.services.events import Event, GpusScanned, Post
-from nvdp.services.gpus import GpuService, Past
+from nvdp.services.gpus import GpuService
 from nvdp.services.idle import IdleCheck
 from nvdp.services.nvml_counts import GpuObserver
+from nvdp.services.past import Past
 
 _DRIVER_ROOT_KEY: Final = "flags.plugin.containerDriverRoot"
 # A driver may take its minute to start, and then some GPUs their five seconds not to answer.
@@ -104,7 +105,6 @@ def _build_children(options: ProcessOptions, driver_root: str) -> NvmlChildren:
 def _build_gpu_service(
     children: NvmlChildren, options: ProcessOptions, *, past: Past, post: Post, log: Log, observer: GpuObserver
 ) -> GpuService:
-    dev = choose_dev_view()
     return GpuService(
         children,
         post=post,
@@ -112,5 +112,12 @@ def _build_gpu_service(
         observer=observer,
         past=past,
         sysfs=Sysfs() if options.simulated_node is None else None,
-        find_control_nodes=lambda: find_control_nodes(dev),
+        nodes=_build_node_view(options),
     )
+
+
+def _build_node_view(options: ProcessOptions) -> NodeView:
+    """The node's own ``/dev`` has nothing of a simulated driver: only one that is made for it can be judged."""
+    dev = choose_dev_view(options.host_dev)
+    is_made_for_it = options.simulated_node is None or options.host_dev != HOST_DEV
+    return NodeView(dev, is_host=dev == options.host_dev and is_made_for_it)

@@ -17,8 +17,8 @@ from nvdp.host.state import State
 from nvdp.log import Log
 from nvdp.model.reasons import Level, Reason
 from nvdp.planning.xid_policy import DISABLE, ENABLE, parse_xid_variables
-from nvdp.services.gpus import Past
 from nvdp.services.health import KnownFaults
+from nvdp.services.past import Past
 
 _PAUSED: Final = b"paused"
 _LOOKED_AT_BYTES: Final = 2**20  # a configuration has no more

@@ -14,6 +14,7 @@ from nvdp.config.schema import Origin
 from nvdp.model.duration import Duration, build_duration
 
 KUBELET_ROOT: Final = Path("/var/lib/kubelet")
+HOST_DEV: Final = Path("/host-dev")
 _PORT_MOST: Final = 65535
 
 
@@ -62,6 +63,17 @@ class ProcessOptions(msgspec.Struct, frozen=True, kw_only=True, rename=camel_key
     run_dir: Annotated[Path, Setting("directory of what outlives no reboot", ("run-dir",), ("NVDP_RUN_DIR",))] = Path(
         "/run/nvdp"
     )
+    cdi_dir: Annotated[Path, Setting("directory of the CDI specs", ("cdi-dir",), ("NVDP_CDI_DIR",))] = Path(
+        "/var/run/cdi"
+    )
+    host_dev: Annotated[
+        Path,
+        Setting(
+            "where the node's /dev is mounted, to see which device nodes there are",
+            ("host-dev",),
+            ("NVDP_HOST_DEV",),
+        ),
+    ] = HOST_DEV
     metrics_port: Annotated[
         int,
         Setting(

@@ -14,6 +14,7 @@ import msgspec
 
 from nvdp.config.schema import Config
 from nvdp.kubelet.sockets import SocketIdentity
+from nvdp.model.cdi import CdiState
 from nvdp.model.health import Ailment
 from nvdp.model.held import Held
 from nvdp.model.inventory import Inventory
@@ -41,10 +42,12 @@ class GpusScanned(msgspec.Struct, frozen=True, kw_only=True):
     """What services/gpus knows now: the merged inventory (None before the first answer) and who is ailing, by UUID.
 
     GPUs that vanished stay in the inventory, with an ailment, for ``devices.removeAfter``. ``control_nodes`` are the
-    driver's own device nodes that exist on this node, as container paths. ``scanned_at`` is the wall time of the last
-    complete scan, which may be long before this event. ``records`` are what must outlive the process about faults;
-    ``recoveries`` say why GPUs are Healthy again that were not at the event before. ``busy`` are the GPUs on which
-    processes compute; None where it was not asked, which is only done while a GPU asks for a reset.
+    driver's own device nodes that exist on this node, as container paths; ``missing_nodes`` those of GPUs and MIG
+    devices that do not, as far as the host's can be seen; ``imex_channels`` the channels that have one. ``scanned_at``
+    is the wall time of the last complete scan, which may be long before this event. ``records`` are what must outlive
+    the process about faults; ``recoveries`` say why GPUs are Healthy again that were not at the event before. ``busy``
+    are the GPUs on which processes compute; None where it was not asked, which is only done while a GPU asks for a
+    reset.
     """
 
     driver: DriverStatus
@@ -54,6 +57,8 @@ class GpusScanned(msgspec.Struct, frozen=True, kw_only=True):
     recoveries: Mapping[str, str] = {}
     busy: tuple[str, ...] | None = None
     control_nodes: tuple[str, ...] = ()
+    missing_nodes: tuple[str, ...] = ()
+    imex_channels: tuple[int, ...] = ()
     children_abandoned: int = 0
     scanned_at: float | None = None
     at: float
@@ -105,6 +110,13 @@ class AllocateAnswered(msgspec.Struct, frozen=True, kw_only=True):
     resource: str
 
 
+class CdiWritten(msgspec.Struct, frozen=True, kw_only=True):
+    """The CDI specs are as wished for the first time, or could not be made so, or what they hold has changed."""
+
+    state: CdiState
+    at: float
+
+
 class PauseOrdered(msgspec.Struct, frozen=True, kw_only=True):
     """An operator orders a pause, or (None) its end."""
 
@@ -137,6 +149,7 @@ Event: TypeAlias = (
     | SocketDirectoryChanged
     | ResourceReport
     | AllocateAnswered
+    | CdiWritten
     | PauseOrdered
     | SignalReceived
     | ServiceCrashed

@@ -15,20 +15,21 @@ from typing import Final, TypeAlias
 import msgspec
 
 from nvdp.config.schema import HealthSettings
+from nvdp.host.devnodes import NodeView
 from nvdp.host.sysfs import Sysfs
 from nvdp.log import Log
 from nvdp.model.deviceref import DeviceRef
 from nvdp.model.health import Ailment
-from nvdp.model.inventory import Inventory
 from nvdp.model.pause import Pause
 from nvdp.nvml.children import NvmlChildren
 from nvdp.nvml.frames import Notice, WatchFailed
 from nvdp.nvml.outcomes import Died, Outcome
 from nvdp.services.driver_watch import DriverWatch
 from nvdp.services.events import GpusScanned, Post
-from nvdp.services.health import HealthWatch, KnownFaults
+from nvdp.services.health import HealthWatch
 from nvdp.services.nvml_counts import GpuObserver
 from nvdp.services.nvml_session import NvmlSession
+from nvdp.services.past import Past
 from nvdp.services.probing import Probing
 from nvdp.services.roll_call import RollCall
 from nvdp.services.rounds import Parts, Rounds, Settings
@@ -53,17 +54,6 @@ class _ProbeDone(msgspec.Struct, frozen=True):
 _Message: TypeAlias = _Wake | _ProbeDone | WatchEnded
 
 
-class Past(msgspec.Struct, frozen=True, kw_only=True):
-    """What a start begins with. ``inventory`` is what a predecessor saw since this boot, None if there was none.
-
-    ``is_held``: the driver is not to be touched before ``pause`` or ``resume`` says whether it may be.
-    """
-
-    faults: KnownFaults = KnownFaults()
-    inventory: Inventory | None = None
-    is_held: bool = False
-
-
 class GpuService:
     """``start`` it; it posts ``GpusScanned`` after each complete scan and whenever something changed.
 
@@ -83,7 +73,7 @@ class GpuService:
         log: Log,
         observer: GpuObserver,
         sysfs: Sysfs | None,
-        find_control_nodes: Callable[[], tuple[str, ...]],
+        nodes: NodeView,
         past: Past | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
@@ -92,7 +82,7 @@ class GpuService:
         past = past or Past()
         self._children = children
         self._post_event = post
-        self._find_control_nodes = find_control_nodes
+        self._nodes = nodes
         self._clock = clock
         self._wall = wall
         self._inbox: queue.SimpleQueue[_Message] = queue.SimpleQueue()
@@ -278,14 +268,18 @@ class GpuService:
 
     def _post_now(self, *, always: bool) -> None:
         presence = self._roll.presence
+        inventory = presence.inventory if presence is not None else None
+        nodes = self._nodes.look(inventory)
         event = GpusScanned(
             driver=self._driver.status,
-            inventory=presence.inventory if presence is not None else None,
+            inventory=inventory,
             ailments=self._health.find_ailments(presence) if presence is not None else {},
             records=self._health.records,
             recoveries=self._health.take_recoveries(),
             busy=self._rounds.busy,
-            control_nodes=self._find_control_nodes(),
+            control_nodes=nodes.control,
+            missing_nodes=nodes.missing,
+            imex_channels=nodes.imex_channels,
             children_abandoned=self._children.count_abandoned(),
             scanned_at=self._rounds.scanned_at,
             at=self._clock(),

@@ -55,6 +55,8 @@ OURS = {
     "pod-resources-socket": "NVDP_POD_RESOURCES_SOCKET",
     "state-dir": "NVDP_STATE_DIR",
     "run-dir": "NVDP_RUN_DIR",
+    "cdi-dir": "NVDP_CDI_DIR",
+    "host-dev": "NVDP_HOST_DEV",
     "log-format": "NVDP_LOG_FORMAT",
     "log-level": "NVDP_LOG_LEVEL",
     "log-allocations": "NVDP_LOG_ALLOCATIONS",

@@ -2,9 +2,55 @@
 
 from __future__ import annotations
 
+import os
+
+import msgspec
 import pytest
 
-from nvdp.host.devnodes import choose_dev_view, find_control_nodes
+from nvdp.host.devnodes import NodesSeen, NodeView, choose_dev_view, find_control_nodes
+from tests.planning.values import cut, gpu, inventory
+
+CAPS = ("/dev/nvidia-caps/nvidia-cap12", "/dev/nvidia-caps/nvidia-cap13")
+
+
+def two_gpus():
+    """One whole GPU and one with a MIG device whose capability nodes are known, and one whose are not."""
+    card = cut(1, "1g.10gb", "1g.10gb", minor=4)
+    first, second = card.instances
+    return inventory(
+        gpu(0, minor=0),
+        msgspec.structs.replace(card, instances=(msgspec.structs.replace(first, nodes=CAPS), second)),
+        gpu(2, minor=None),
+    )
+
+
+@pytest.mark.requirement(36)
+def test_nodes_of_devices_that_the_host_does_not_have_are_missing(tmp_path):
+    view = NodeView(tmp_path, is_host=True)
+    assert view.look(two_gpus()).missing == ("/dev/nvidia0", "/dev/nvidia4", *CAPS)
+    (tmp_path / "nvidia-caps").mkdir()
+    for name in ("nvidia0", "nvidia4", "nvidia-caps/nvidia-cap13"):
+        (tmp_path / name).touch()
+    assert view.look(two_gpus()).missing == (CAPS[0],)
+    (tmp_path / "nvidia-caps/nvidia-cap12").touch()
+    assert view.look(two_gpus()) == NodesSeen()
+
+
+def test_nothing_is_missing_where_the_hosts_nodes_cannot_be_seen_or_no_gpu_is_known(tmp_path):
+    assert NodeView(tmp_path, is_host=False).look(two_gpus()).missing == ()
+    assert NodeView(tmp_path, is_host=True).look(None).missing == ()
+
+
+def test_an_imex_channel_is_there_if_its_node_is_a_character_device(tmp_path):
+    channel = tmp_path / "nvidia-caps-imex-channels" / "channel0"
+    channel.parent.mkdir()
+    view = NodeView(tmp_path, is_host=False)
+    assert view.look(None).imex_channels == ()
+    channel.touch()
+    assert view.look(None).imex_channels == (), "a plain file is no channel"
+    channel.unlink()
+    channel.symlink_to(os.devnull)  # to make a device takes a privilege
+    assert view.look(None).imex_channels == (0,)
 
 
 @pytest.mark.requirement(36)

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+from nvdp.host.devnodes import NodeView
 from nvdp.host.sysfs import Sysfs
 from nvdp.model.reasons import Reason
 from nvdp.model.status import DriverState
@@ -18,13 +19,19 @@ from nvdp.services.gpus import GpuService
 RESCAN_S = 0.1
 CALL_TIMEOUT_S = 0.4
 REMOVE_AFTER_S = 60.0
+NO_NODES = NodeView(Path("/nowhere"), is_host=False)
 
 
 class Bench:
     """Posts, log lines and counts of one service, and waiting for them."""
 
     def __init__(
-        self, children: NvmlChildren, *, sysfs: Sysfs | None = None, call_timeout_s: float = CALL_TIMEOUT_S
+        self,
+        children: NvmlChildren,
+        *,
+        sysfs: Sysfs | None = None,
+        nodes: NodeView = NO_NODES,
+        call_timeout_s: float = CALL_TIMEOUT_S,
     ) -> None:
         self.children = children
         self.posts: list[GpusScanned] = []
@@ -41,7 +48,7 @@ class Bench:
             log=self.log,
             observer=self,
             sysfs=sysfs,
-            find_control_nodes=lambda: ("/dev/nvidiactl",),
+            nodes=nodes,
             first_probe_delay_s=0.1,
         )
         self.configure(call_timeout_s=call_timeout_s)

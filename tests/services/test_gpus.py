@@ -12,6 +12,7 @@ import time
 import psutil
 import pytest
 
+from nvdp.host.devnodes import NodeView
 from nvdp.model.reasons import Reason
 from nvdp.model.status import DriverState
 from nvdp.nvml.children import NvmlChildren
@@ -52,11 +53,28 @@ def test_the_first_scan_is_posted_whole(bench) -> None:
     assert [gpu.uuid for gpu in post.inventory.gpus] == ["GPU-zero", "GPU-one", "GPU-two", "GPU-three"]
     assert [gpu.numa_node for gpu in post.inventory.gpus] == [0, 1, 0, 1]
     assert (post.driver.version, post.driver.cuda_version) == ("580.65.06", "13.0")
-    assert post.control_nodes == ("/dev/nvidiactl",)
+    assert (post.control_nodes, post.missing_nodes, post.imex_channels) == ((), (), ())
     assert bench.posts[0] is post, "nothing was posted before"
     assert bench.reasons() == ["DriverReady"]
     assert re.fullmatch(r"driver 580\.65\.06, CUDA 13\.0, 4 GPUs in \d+\.\d{3}s", bench.lines[0][1])
     assert bench.scans[0] > 0
+
+
+@pytest.mark.requirement(36)
+def test_which_device_nodes_the_host_has_is_told_with_each_scan(node, tmp_path) -> None:
+    dev = tmp_path / "dev"
+    dev.mkdir()
+    for name in ("nvidiactl", "nvidia0", "nvidia1", "nvidia3"):
+        (dev / name).touch()
+    bench = Bench(NvmlChildren(simulated=str(node.path)), nodes=NodeView(dev, is_host=True))
+    try:
+        bench.service.start()
+        post = bench.wait_healthy(4)
+        assert (post.control_nodes, post.missing_nodes) == (("/dev/nvidiactl",), ("/dev/nvidia2",))
+        (dev / "nvidia2").touch()
+        bench.wait(lambda post: post.missing_nodes == ())
+    finally:
+        bench.service.stop()
 
 
 def test_each_complete_scan_is_posted_so_that_its_age_is_known_but_logged_once(bench) -> None:
