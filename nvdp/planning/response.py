@@ -87,20 +87,24 @@ def build_allocation(listed: ResourceList, device_ids: Sequence[str]) -> Contain
         envs=envs,
         mounts=mounts,
         devices=nodes,
-        annotations={} if by_field else _annotate(listed, asked, cdi_names),
+        annotations={}
+        if by_field
+        else build_annotations(cdi_names, prefix=facts.cdi_annotation_prefix, identifier=_identify(listed, asked)),
         cdi_devices=cdi_names if by_field else (),
     )
 
 
-def _annotate(listed: ResourceList, asked: Sequence[ListedDevice], cdi_names: Sequence[str]) -> dict[str, str]:
-    """One annotation with all names. Its key is another for each resource of a container, of which all must count.
+def build_annotations(cdi_names: Sequence[str], *, prefix: str, identifier: str) -> dict[str, str]:
+    """One annotation with all names, none without any. ``prefix`` ends in a slash."""
+    return {f"{prefix}{ANNOTATION_NAME}{identifier}": ",".join(cdi_names)} if cdi_names else {}
+
+
+def _identify(listed: ResourceList, asked: Sequence[ListedDevice]) -> str:
+    """What tells the annotations of one container apart, of which the kubelet keeps one for each key.
 
     NVIDIA's plugin throws dice for it; made of the request, it is the same for the same question.
     """
-    if not cdi_names:
-        return {}
-    identifier = uuid.uuid5(_ANNOTATION_NAMESPACE, "\n".join((listed.resource, *(device.id for device in asked))))
-    return {f"{listed.facts.cdi_annotation_prefix}{ANNOTATION_NAME}{identifier}": ",".join(cdi_names)}
+    return str(uuid.uuid5(_ANNOTATION_NAMESPACE, "\n".join((listed.resource, *(device.id for device in asked)))))
 
 
 def _check_request(listed: ResourceList, device_ids: Sequence[str]) -> list[ListedDevice]:

@@ -6,10 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nvdp.kubelet.feed import Feed
-from nvdp.kubelet.messages import ListEncoder, encode_list
+from nvdp.kubelet.messages import ListEncoder, build_container_response, encode_list
 from nvdp.kubelet.proto import deviceplugin_v1beta1_pb2 as deviceplugin
-from nvdp.model.listing import ListedDevice, ResourceList
+from nvdp.model.listing import DeviceNode, ListedDevice, ResourceList
 from nvdp.model.reasons import Cause
+from nvdp.planning.response import ContainerAllocation, Mount
 from tests.kubelet.lists import build_list
 
 devices = st.builds(
@@ -40,3 +41,22 @@ def test_a_version_is_encoded_once_for_all_streams():
     assert encoder.encode(feed.current) is first
     feed.publish(build_list(replicas=3))
     assert encoder.encode(feed.current) == encode_list(build_list(replicas=3))
+
+
+def test_all_that_a_container_gets_has_its_place_in_the_answer():
+    response = build_container_response(
+        ContainerAllocation(
+            envs={"NVIDIA_VISIBLE_DEVICES": "GPU-a"},
+            mounts=(Mount(container_path="/in", host_path="/on"),),
+            devices=(DeviceNode(container_path="/dev/nvidia0", host_path="/root/dev/nvidia0"),),
+            annotations={"cdi.k8s.io/key": "vendor/gpu=GPU-a"},
+            cdi_devices=("vendor/gpu=GPU-a", "vendor/gds=all"),
+        )
+    )
+    arrived = deviceplugin.ContainerAllocateResponse.FromString(response.SerializeToString())
+    assert arrived.envs == {"NVIDIA_VISIBLE_DEVICES": "GPU-a"}
+    assert [(one.container_path, one.host_path, one.read_only) for one in arrived.mounts] == [("/in", "/on", False)]
+    (spec,) = arrived.devices
+    assert (spec.container_path, spec.host_path, spec.permissions) == ("/dev/nvidia0", "/root/dev/nvidia0", "rw")
+    assert arrived.annotations == {"cdi.k8s.io/key": "vendor/gpu=GPU-a"}
+    assert [one.name for one in arrived.cdi_devices] == ["vendor/gpu=GPU-a", "vendor/gds=all"]

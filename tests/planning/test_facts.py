@@ -21,9 +21,9 @@ from tests.planning.values import cut, device, gpu, inventory, mig_uuid, parse, 
 CONTROL = ("/dev/nvidiactl", "/dev/nvidia-uvm")
 
 
-def facts_of(config, *gpus, leaving=False):
+def facts_of(config, *gpus, leaving=False, **seen):
     assignments = [] if leaving else allot(config, inventory(*gpus), {}).assignments.values()
-    return build_facts(config, [device(one) for one in gpus], assignments, CONTROL)
+    return build_facts(config, [device(one) for one in gpus], assignments, CONTROL, **seen)
 
 
 def node(path, host=None):
@@ -53,6 +53,52 @@ def test_device_nodes_are_handed_out_only_where_the_file_says_so():
 def test_without_a_dev_root_host_and_container_know_a_node_by_the_same_path():
     facts = facts_of(parse("flags: {plugin: {passDeviceSpecs: true}}"), gpu(3))
     assert facts.gpus[0].nodes == (node("/dev/nvidia3"),)
+
+
+@pytest.mark.parametrize("ways", ["[cdi-cri]", "[cdi-annotations, cdi-cri]", "cdi-annotations"])
+def test_where_cdi_alone_brings_the_devices_no_node_is_handed_out_as_well(ways):
+    facts = facts_of(parse(f"flags: {{plugin: {{passDeviceSpecs: true, deviceListStrategy: {ways}}}}}"), gpu(3))
+    assert (facts.pass_device_specs, facts.gpus[0].nodes, facts.control_nodes) == (False, (), ())
+    beside = facts_of(parse("flags: {plugin: {passDeviceSpecs: true, deviceListStrategy: [cdi-cri, envvar]}}"), gpu(3))
+    assert beside.gpus[0].nodes == (node("/dev/nvidia3"),)
+
+
+def test_an_imex_channel_is_handed_out_if_the_node_has_it_with_the_hosts_path_under_the_dev_root():
+    text = "imex: {channelIDs: [0]}\nflags: {nvidiaDevRoot: /run/driver, plugin: {passDeviceSpecs: true}}"
+    facts = facts_of(parse(text), gpu(0), imex_channels=(0, 5))
+    path = "/dev/nvidia-caps-imex-channels/channel0"
+    assert facts.imex_channels == (0,)
+    assert facts.imex_nodes == (node(path, f"/run/driver{path}"),)
+    for without in (facts_of(parse(text), gpu(0), imex_channels=(5,)), facts_of(parse(), gpu(0), imex_channels=(0,))):
+        assert (without.imex_channels, without.imex_nodes) == ((), ())
+
+
+CDI = "flags: {gdsEnabled: true, mofedEnabled: true, gdrcopyEnabled: true, plugin: {deviceListStrategy: [%s]}}"
+EXTRAS = [
+    "k8s.device-plugin.nvidia.com/imex-channel=0",
+    *(f"k8s.device-plugin.nvidia.com/{feature}=all" for feature in ("gdrcopy", "gds", "mofed")),
+]
+
+
+def test_what_comes_with_a_gpu_by_cdi_is_named_in_nvidias_order():
+    text = CDI % "cdi-cri" + "\nimex: {channelIDs: [0]}"
+    facts = facts_of(parse(text), gpu(0), imex_channels=(0,), cdi_names=frozenset(EXTRAS))
+    assert facts.cdi_extras == tuple(EXTRAS)
+
+
+@pytest.mark.requirement(33)
+def test_a_name_that_no_spec_has_is_never_handed_out():
+    text = CDI % "cdi-annotations" + "\nimex: {channelIDs: [0]}"
+    facts = facts_of(parse(text), gpu(0), imex_channels=(0,), cdi_names={EXTRAS[2]})
+    assert facts.cdi_extras == (EXTRAS[2],)
+    assert facts.imex_channels == (0,), "other ways do without specs"
+    assert facts_of(parse(text), gpu(0), imex_channels=(), cdi_names=EXTRAS).cdi_extras == tuple(EXTRAS[1:])
+    assert facts_of(parse(CDI % "envvar"), gpu(0), cdi_names=EXTRAS).cdi_extras == ()
+
+
+def test_the_prefix_of_annotations_is_the_files():
+    facts = facts_of(parse("flags: {plugin: {cdiAnnotationPrefix: nvidia.cdi.k8s.io/}}"), gpu(0))
+    assert facts.cdi_annotation_prefix == "nvidia.cdi.k8s.io/"
 
 
 @pytest.mark.parametrize(
@@ -123,5 +169,5 @@ def test_a_mig_device_comes_with_the_node_of_its_gpu_and_those_that_give_access_
     first, second = mig_facts("passDeviceSpecs: true")
     caps = [node(f"/dev/nvidia-caps/nvidia-cap{number}") for number in (12, 13)]
     assert first.nodes == (node("/dev/nvidia3"), *caps)
-    assert second.nodes == (node("/dev/nvidia3"),), "what the host does not tell is left to the runtime"
+    assert second.nodes == (node("/dev/nvidia3"),), "what the host does not tell cannot be handed out"
     assert [one.nodes for one in mig_facts("")] == [(), ()]
