@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
 import grpc
 import pytest
 
+from tests.containers.containerd import UNPACKED
 from tests.containers.cri import Injection, Runtime
+from tests.host.runtime_files import CASES, Case, write_case
 
 pytestmark = pytest.mark.campaign
 
@@ -43,3 +47,12 @@ def test_without_enable_cdi_the_device_is_silently_missing(spec: Path, start_run
     container = start_runtime("").start(NULL)
     assert container.devices() == {}
     assert "GIVEN" not in container.environment()
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_containerd_reads_its_configuration_as_the_start_up_check_does(root: Path, case: Case):
+    main = write_case(case, root)
+    command = [UNPACKED / "usr/bin/containerd", "--config", main, "config", "dump"]
+    dumped = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout
+    plugins = tomllib.loads(dumped)["plugins"]
+    assert plugins["io.containerd.grpc.v1.cri"]["enable_cdi"] is case.heeds
