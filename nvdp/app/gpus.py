@@ -17,7 +17,7 @@ from nvdp.host.sysfs import Sysfs
 from nvdp.log import Log
 from nvdp.model.reasons import Reason
 from nvdp.model.status import DriverState
-from nvdp.nvml.children import NvmlChildren
+from nvdp.nvml.children import NvmlChildren, Source
 from nvdp.nvml.client import INIT_LIMIT_S
 from nvdp.services.events import Event, GpusScanned, Post
 from nvdp.services.gpus import GpuService
@@ -26,6 +26,7 @@ from nvdp.services.nvml_counts import GpuObserver
 from nvdp.services.past import Past
 
 _DRIVER_ROOT_KEY: Final = "flags.plugin.containerDriverRoot"
+_DISCOVERY_KEY: Final = "flags.deviceDiscoveryStrategy"
 # A driver may take its minute to start, and then some GPUs their five seconds not to answer.
 _SCAN_LIMIT_S: Final = INIT_LIMIT_S + 60
 
@@ -37,7 +38,7 @@ def build_driver_services(
 
     They share their children, so that the driver is let go of as a whole.
     """
-    children = _build_children(options, find_driver_root(overrides))
+    children = _build_children(options, find_source(overrides))
     gpus = _build_gpu_service(children, options, past=past, post=post, log=log, observer=observer)
     processes = NodeProcesses()
     # A simulated driver knows nothing of namespaces and tells of all processes.
@@ -45,14 +46,14 @@ def build_driver_services(
     return gpus, IdleCheck(children, log=log, observer=observer, processes=processes, sees_all=sees_all)
 
 
-def scan_once(options: ProcessOptions, *, driver_root: str) -> GpusScanned:
+def scan_once(options: ProcessOptions, source: Source) -> GpusScanned:
     """What the daemon's first complete scan would find, with an inventory. Blocks, at worst for two minutes.
 
     Raises NvmlError, in one line with the remedy, if the driver cannot be asked.
     """
     posted: queue.SimpleQueue[Event] = queue.SimpleQueue()
     unheard = _Unheard()
-    children = _build_children(options, driver_root)
+    children = _build_children(options, source)
     service = _build_gpu_service(children, options, past=Past(), post=posted.put, log=unheard.log, observer=unheard)
     service.start()
     try:
@@ -68,18 +69,24 @@ def scan_once(options: ProcessOptions, *, driver_root: str) -> GpusScanned:
     return event
 
 
-def scan_this_node(options: ProcessOptions, *, driver_root: str) -> GpusScanned:
+def scan_this_node(options: ProcessOptions, source: Source) -> GpusScanned:
     """The same of the node on which this runs: not while ``nvdp pause`` has its driver let go of (NvmlError)."""
     pause = PauseFile(options.run_dir, boot_id=load_boot_id()).load()
     if pause is not None:
         text = f"{pause}: the driver is not to be opened; nvdp status asks the daemon alone, nvdp resume ends the pause"
         raise NvmlError(text, kind=DriverState.PAUSED.value, call="")
-    return scan_once(options, driver_root=driver_root)
+    return scan_once(options, source)
 
 
 def find_driver_root(overrides: Overrides) -> str:
     """Where this process sees the driver if one is mounted, as far as flags and environment say; a file may differ."""
     return str(overrides.values.get(_DRIVER_ROOT_KEY, Config().flags.plugin.container_driver_root))
+
+
+def find_source(overrides: Overrides) -> Source:
+    """Where and how GPUs are looked for before a file was read, as far as flags and environment say."""
+    discovery = overrides.values.get(_DISCOVERY_KEY, Config().flags.device_discovery_strategy)
+    return Source(driver_root=find_driver_root(overrides), discovery=discovery)
 
 
 class _Unheard:
@@ -98,8 +105,9 @@ class _Unheard:
     def memory_error_seen(self, uuid: str, kind: str) -> None: ...
 
 
-def _build_children(options: ProcessOptions, driver_root: str) -> NvmlChildren:
-    return NvmlChildren(driver_root=driver_root, simulated=str(options.simulated_node or ""))
+def _build_children(options: ProcessOptions, source: Source) -> NvmlChildren:
+    simulated = str(options.simulated_node or "")
+    return NvmlChildren(driver_root=source.driver_root, discovery=source.discovery, simulated=simulated)
 
 
 def _build_gpu_service(

@@ -32,6 +32,7 @@ from nvdp.planning.comparison import Comparison, compare
 from nvdp.planning.devices import list_instances
 from nvdp.planning.preview import Node, Preview, build_preview, find_refusal
 from nvdp.services.events import GpusScanned
+from nvdp.services.steering import build_source
 
 if TYPE_CHECKING:
     from nvdp.kubelet.podresources import PodResourcesClient
@@ -73,10 +74,7 @@ def foresee_offline(config: Config, options: ProcessOptions, node_file: Path) ->
     from nvdp.nvml.simulated.nodefile import load_node  # noqa: PLC0415 - brings yaml
 
     load_node(str(node_file))
-    scanned = scan_once(
-        msgspec.structs.replace(options, simulated_node=node_file),
-        driver_root=config.flags.plugin.container_driver_root,
-    )
+    scanned = scan_once(msgspec.structs.replace(options, simulated_node=node_file), build_source(config))
     assert scanned.inventory is not None
     node = Node(inventory=scanned.inventory, ailments=scanned.ailments)
     return Outlook(node_name=node_file.stem, preview=_judge(config, node))
@@ -130,7 +128,7 @@ class _View(msgspec.Struct, frozen=True, kw_only=True):
 
 def _scan_this_node(config: Config, options: ProcessOptions) -> GpusScanned:
     try:
-        return scan_this_node(options, driver_root=config.flags.plugin.container_driver_root)
+        return scan_this_node(options, build_source(config))
     except NvmlError as error:
         remedy = "nvdp plan --node FILE with what nvdp devices --export prints on a node, or --node dgx-h100"
         text = f"{error}. Without a driver: {remedy}"

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from nvdp.app.gpus import find_driver_root, scan_this_node
+from nvdp.app.gpus import find_source, scan_this_node
 from nvdp.commands.devices_text import print_devices
 from nvdp.config.options import parse_options
 from nvdp.model.inventory import Gpu
@@ -39,7 +39,7 @@ def devices(*, as_json: bool, export: bool, simulated_node: str | None, driver_r
         raise click.UsageError("--json and --export exclude each other.")
     flags = {"simulated-node": simulated_node, "driver-root-ctr-path": driver_root_ctr_path}
     options, overrides = parse_options(flags, os.environ)
-    scanned = scan_this_node(options, driver_root=find_driver_root(overrides))
+    scanned = scan_this_node(options, find_source(overrides))
     if as_json:
         click.echo(json.dumps(_build_json(scanned), ensure_ascii=False, indent=2))
     elif export:

@@ -8,7 +8,7 @@ from typing import Any, Final, NoReturn, TypeAlias
 import pynvml
 
 from nvdp.errors import NvmlError
-from nvdp.model.inventory import Fault, GpuRef
+from nvdp.model.inventory import Driver, Fault, GpuRef
 from nvdp.nvml.kinds import NvmlErrorKind, describe_code
 
 # "This GPU, or this driver, has no such fact": not a fault. WSL has no minor numbers, a T4 no MIG mode, an integrated
@@ -84,6 +84,15 @@ class GpuFacts:
     def note(self, error: NvmlError) -> None:
         """The GPU's fault, unless it had one before."""
         self.fault = self.fault or build_fault(error)
+
+
+def read_driver(asker: Asker) -> Driver:
+    """Versions are for people: one that cannot be read is empty, and the scan goes on."""
+    cuda = asker.find_fact("nvmlSystemGetCudaDriverVersion", pynvml.nvmlSystemGetCudaDriverVersion_v2)
+    return Driver(
+        version=asker.find_fact("nvmlSystemGetDriverVersion", pynvml.nvmlSystemGetDriverVersion) or "",
+        cuda_version=f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else "",
+    )
 
 
 def read_uuid(handle: object) -> str:

@@ -17,6 +17,7 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Collection
 from typing import Final
 
 import msgspec
@@ -24,6 +25,7 @@ import pynvml
 
 from nvdp.errors import NvmlError
 from nvdp.model.inventory import GpuRef
+from nvdp.model.platforms import DeviceDiscoveryStrategy, Platform
 from nvdp.nvml.asking import Asker
 from nvdp.nvml.driver import DriverLibrary
 from nvdp.nvml.frames import (
@@ -42,6 +44,7 @@ from nvdp.nvml.frames import (
 )
 from nvdp.nvml.kinds import describe_code, find_kind
 from nvdp.nvml.library import Library
+from nvdp.nvml.platforms import Reader, TegraReader, WslReader, is_integrated
 from nvdp.nvml.scan import GpuReader
 from nvdp.nvml.watch import EventWatch
 
@@ -53,6 +56,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 
     fd: int
     driver_root: str = "/"
+    discovery: DeviceDiscoveryStrategy = DeviceDiscoveryStrategy.AUTO
     simulated: str = ""
 
 
@@ -66,10 +70,10 @@ class Session:
         self._fd = options.fd
         self._writing = threading.Lock()
         self._library = _choose_library(options)
-        asker = Asker(self._announce)
-        self._watch = EventWatch(asker, self._send)
-        self._reader = GpuReader(asker, self._watch, find_numa_node=self._library.find_numa_node)
-        self._open = False
+        self._discovery = options.discovery
+        self._asker = Asker(self._announce)
+        self._watch = EventWatch(self._asker, self._send)
+        self._reader: Reader | None = None
 
     def answer(self, command: Command) -> bool:
         """Do what ``command`` says and send the answer; false after Close. Raises OSError when the daemon is gone.
@@ -80,35 +84,59 @@ class Session:
             return False
         answer = self._find_answer(command)
         self._send(answer)
-        if isinstance(answer, Scanned):
+        if isinstance(answer, Scanned) and answer.inventory.platform is Platform.NVML:
             self._watch.start()
         return True
 
     def _find_answer(self, command: Scan | Probe | Processes) -> Answer:
         try:
-            self._start()
+            reader = self._reader = self._reader or self._start()
             match command:
                 case Scan(skip=skip):
-                    return self._reader.scan(skip)
+                    return self._scan(reader, skip)
                 case Probe(gpu=gpu, skip=skip):
-                    return self._reader.probe(gpu, skip)
+                    return reader.probe(gpu, skip)
                 case Processes(gpu=gpu, skip=skip):
-                    return self._reader.read_processes(gpu, skip)
+                    return reader.read_processes(gpu, skip)
         except NvmlError as error:
             return self._refuse(error)
 
-    def _start(self) -> None:
-        if self._open:
-            return
+    def _scan(self, reader: Reader, skip: Collection[GpuRef]) -> Scanned:
+        scanned = reader.scan(skip)
+        if self._discovery is DeviceDiscoveryStrategy.AUTO and any(map(is_integrated, scanned.inventory.gpus)):
+            reader = self._reader = TegraReader()
+            return reader.scan(skip)
+        return scanned
+
+    def _start(self) -> Reader:
+        """Find out what system this is, and open NVML where it is asked."""
+        if self._discovery is DeviceDiscoveryStrategy.TEGRA:
+            return TegraReader()
         self._announce("dlopen", None)
-        self._library.install()
+        try:
+            self._library.install()
+        except NvmlError:
+            if self._is_tegra():
+                return TegraReader()
+            raise
+        self._initialise()
+        if self._library.has_dxcore():
+            return WslReader(self._asker)
+        return GpuReader(self._asker, self._watch, find_numa_node=self._library.find_numa_node)
+
+    def _is_tegra(self) -> bool:
+        """Whether this is a Tegra system, where there is no NVML."""
+        if self._discovery is DeviceDiscoveryStrategy.NVML or self._library.has_dxcore():
+            return False
+        return self._library.has_tegra_files()
+
+    def _initialise(self) -> None:
         self._announce("nvmlInit", None)
         try:
             pynvml.nvmlInitWithFlags(pynvml.NVML_INIT_FLAG_NO_GPUS)  # a node without GPUs is no failure
         except pynvml.NVMLError as error:
             word, text = describe_code(error.value)
             raise NvmlError(f"nvmlInit: {text}", kind=word, call="nvmlInit") from error
-        self._open = True
 
     def _refuse(self, error: NvmlError) -> Refused:
         kind = find_kind(word=error.kind)

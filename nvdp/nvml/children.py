@@ -11,8 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 import nvdp
 from nvdp.errors import HostError
+from nvdp.model.platforms import DeviceDiscoveryStrategy
 from nvdp.nvml.client import NvmlClient, OnNotice
 
 _KILL_WAIT_S: Final = 1.0
@@ -20,8 +23,15 @@ _KILL_WAIT_S: Final = 1.0
 _MOST_ABANDONED: Final = 4
 
 
+class Source(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the driver's files are, as this process sees them, and how the GPUs are found."""
+
+    driver_root: str = "/"
+    discovery: DeviceDiscoveryStrategy = DeviceDiscoveryStrategy.AUTO
+
+
 class NvmlChildren:
-    """Starts children that use the driver under ``driver_root``, or the machine of the node file ``simulated``.
+    """Starts children that use the driver of ``source``, or the machine of the node file ``simulated``.
 
     Any thread. ``kill`` is what ends a process at once; it is a parameter because no test can put a process into an
     uninterruptible sleep.
@@ -31,11 +41,12 @@ class NvmlChildren:
         self,
         *,
         driver_root: str = "/",
+        discovery: DeviceDiscoveryStrategy = DeviceDiscoveryStrategy.AUTO,
         simulated: str = "",
         kill: Callable[[subprocess.Popen[bytes]], None] = subprocess.Popen.kill,
         kill_wait_s: float = _KILL_WAIT_S,
     ) -> None:
-        self._driver_root = driver_root
+        self._source = Source(driver_root=driver_root, discovery=discovery)
         self._simulated = simulated
         # A simulated machine reports mistakes in an edited node file there; a driver's library may write anything.
         self._stderr_shown = bool(simulated)
@@ -46,16 +57,18 @@ class NvmlChildren:
         self._abandoned: list[NvmlClient] = []
         self._closing = False
 
-    def use_driver_root(self, driver_root: str) -> bool:
-        """Start the next children with this driver root; whether it is another one."""
-        before, self._driver_root = self._driver_root, driver_root
-        return before != driver_root
+    def use(self, source: Source) -> bool:
+        """Start the next children with this source; whether it is another one."""
+        before, self._source = self._source, source
+        return before != source
 
     def _choose_source(self) -> list[str]:
+        discovery = ["--discovery", self._source.discovery.value]
         if self._simulated:
-            return ["--simulated", self._simulated]
+            return [*discovery, "--simulated", self._simulated]
         # Where no driver root is mounted the driver's files are among our own.
-        return ["--driver-root", self._driver_root if Path(self._driver_root).is_dir() else "/"]
+        root = self._source.driver_root
+        return [*discovery, "--driver-root", root if Path(root).is_dir() else "/"]
 
     def spawn(self, on_notice: OnNotice | None = None) -> NvmlClient:
         """A new child; NVML is loaded and initialised by its first command. Raises HostError if there can be none.

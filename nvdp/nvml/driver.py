@@ -12,9 +12,11 @@ from typing import Any, Final
 from nvdp.errors import NvmlError
 from nvdp.nvml.kinds import NvmlErrorKind
 from nvdp.nvml.library import build_explanation, install_library
+from nvdp.nvml.platforms import has_tegra_files
 
 LIBRARY_NAME: Final = "libnvidia-ml.so.1"
-# Where NVIDIA's plugin looks under the driver root, in its order.
+_DXCORE: Final = "libdxcore.so"
+# Where NVIDIA's plugin looks under the driver root, in its order, and then where WSL2 has its libraries.
 LIBRARY_DIRECTORIES: Final = (
     "usr/lib64",
     "usr/lib/x86_64-linux-gnu",
@@ -22,6 +24,7 @@ LIBRARY_DIRECTORIES: Final = (
     "lib64",
     "lib/x86_64-linux-gnu",
     "lib/aarch64-linux-gnu",
+    "usr/lib/wsl/lib",
 )
 # pynvml calls the newest entry point of each; a library without it may have an older one that takes the same
 # arguments or, as nvmlInit_v2, ignores one too many.
@@ -66,7 +69,7 @@ class DriverLibrary:
     def install(self) -> None:
         """See ``Library``. Candidates are tried by opening them: one that exists but does not load is not the end."""
         failures = []
-        for path in self._candidates():
+        for path in self._find_candidates(LIBRARY_NAME):
             library, failure = _open(path)
             if library is not None:
                 install_library(library)
@@ -79,6 +82,14 @@ class DriverLibrary:
             text = f"{LIBRARY_NAME} cannot be used ({'; '.join(failures)}), not found elsewhere under {searched}"
         kind = NvmlErrorKind.LIBRARY_NOT_FOUND
         raise NvmlError(f"{text}; {self.explain(kind)}", kind=kind.word, call="dlopen")
+
+    def has_dxcore(self) -> bool:
+        """See ``Library``. What does not load is not there, whatever the file is."""
+        return any(_loads(path) for path in self._find_candidates(_DXCORE))
+
+    def has_tegra_files(self) -> bool:
+        """See ``Library``."""
+        return has_tegra_files(self._driver_root) or has_tegra_files("/")
 
     def explain(self, kind: NvmlErrorKind) -> str:
         """See ``Library``. Reads the versions of kernel module and library where they can be read."""
@@ -93,9 +104,9 @@ class DriverLibrary:
         """The host's sysfs knows, and the daemon reads it."""
         return None
 
-    def _candidates(self) -> list[str]:
-        under_root = (resolve_under(self._driver_root, f"{name}/{LIBRARY_NAME}") for name in LIBRARY_DIRECTORIES)
-        return [*dict.fromkeys(path for path in under_root if path is not None), LIBRARY_NAME]
+    def _find_candidates(self, library: str) -> list[str]:
+        under_root = (resolve_under(self._driver_root, f"{name}/{library}") for name in LIBRARY_DIRECTORIES)
+        return [*dict.fromkeys(path for path in under_root if path is not None), library]
 
     def _find_library_version(self) -> str | None:
         """From the name of the file that the loader really mapped, which is never the link it was asked for."""
@@ -148,6 +159,14 @@ def _open(path: str) -> tuple[NvmlLibrary | None, str]:
     if not hasattr(library, "nvmlInitWithFlags"):
         return None, f"{path}: not an NVML library, it has no nvmlInit"
     return library, ""
+
+
+def _loads(path: str) -> bool:
+    try:
+        ctypes.CDLL(path)
+    except OSError:
+        return False
+    return True
 
 
 def _read_text(path: str) -> str:

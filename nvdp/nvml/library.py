@@ -20,6 +20,14 @@ class Library(Protocol):
         """
         ...
 
+    def has_dxcore(self) -> bool:
+        """Whether the library is there through which WSL2 reaches the GPUs of Windows."""
+        ...
+
+    def has_tegra_files(self) -> bool:
+        """Whether this is a Tegra system, by its files."""
+        ...
+
     def explain(self, kind: NvmlErrorKind) -> str:
         """What else a person should know and do when NVML failed as a whole with ``kind``; may be empty."""
         ...

@@ -10,8 +10,8 @@ import pynvml
 
 from nvdp.errors import NvmlError
 from nvdp.model.health import Vitals
-from nvdp.model.inventory import Driver, Fault, Gpu, GpuRef, Inventory, MigMode, UnreadableGpu
-from nvdp.nvml.asking import NO_SUCH_FACT, NOT_FOR_US, Asker, GpuFacts, build_fault, read_uuid
+from nvdp.model.inventory import Fault, Gpu, GpuRef, Inventory, MigMode, UnreadableGpu
+from nvdp.nvml.asking import NO_SUCH_FACT, NOT_FOR_US, Asker, GpuFacts, build_fault, read_driver, read_uuid
 from nvdp.nvml.frames import ComputeProcess, Probed, ProcessesRead, Scanned
 from nvdp.nvml.kinds import NvmlErrorKind
 from nvdp.nvml.mig import NO_INSTANCES, MigReader, list_mig_handles
@@ -48,7 +48,7 @@ class GpuReader:
 
     def scan(self, skip: Collection[GpuRef]) -> Scanned:
         """Everything NVML counts, in its order. Raises NvmlError if it does not even count."""
-        driver = self._read_driver()
+        driver = read_driver(self._asker)
         count = self._count()
         self._watch.prepare()
         gpus: dict[str, Gpu] = {}
@@ -112,15 +112,6 @@ class GpuReader:
     def _count(self) -> int:
         count: int = self._asker.ask("nvmlDeviceGetCount", pynvml.nvmlDeviceGetCount)
         return count
-
-    def _read_driver(self) -> Driver:
-        """Versions are for people: one that cannot be read is empty, and the scan goes on."""
-        find = self._asker.find_fact
-        cuda = find("nvmlSystemGetCudaDriverVersion", pynvml.nvmlSystemGetCudaDriverVersion_v2)
-        return Driver(
-            version=find("nvmlSystemGetDriverVersion", pynvml.nvmlSystemGetDriverVersion) or "",
-            cuda_version=f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else "",
-        )
 
     def _find(self, wanted: GpuRef, skip: Collection[GpuRef]) -> _Met | UnreadableGpu | None:
         """The wanted GPU; no other is touched more than is needed to find it."""

@@ -12,6 +12,7 @@ import msgspec
 
 from nvdp.model.health import Ailment
 from nvdp.model.inventory import Driver, Fault, Gpu, GpuRef, Inventory, UnreadableGpu
+from nvdp.model.platforms import Platform
 from nvdp.model.reasons import Cause
 from nvdp.planning.last_facts import forget_faults, recall_facts
 
@@ -45,13 +46,14 @@ class Presence(msgspec.Struct, frozen=True, kw_only=True):
     """All that is known. ``sightings`` are in list order: by NVML index, the absent ones where they used to be."""
 
     driver: Driver
+    platform: Platform = Platform.NVML
     sightings: tuple[Sighting, ...] = ()
     unreadable: tuple[UnreadableGpu, ...] = ()
 
     @property
     def inventory(self) -> Inventory:
         gpus = tuple(sighting.gpu for sighting in self.sightings)
-        return Inventory(driver=self.driver, gpus=gpus, unreadable=self.unreadable)
+        return Inventory(driver=self.driver, platform=self.platform, gpus=gpus, unreadable=self.unreadable)
 
     @property
     def ailments(self) -> dict[str, Ailment]:
@@ -93,6 +95,7 @@ def merge_scan(
     absent = [_miss(sighting, now, wall) for uuid, sighting in known.items() if uuid not in merged]
     return Presence(
         driver=scanned.driver,
+        platform=scanned.platform,
         sightings=_order(merged.values(), absent),
         unreadable=tuple(sorted(unreadable, key=lambda gpu: gpu.index)),
     )
@@ -127,7 +130,12 @@ def let_go(before: Presence, text: str, *, wall: float) -> Presence:
 def recall(inventory: Inventory) -> Presence:
     """What a predecessor knew, to be shown while nobody may look: mark it (``let_go``) before it is."""
     sightings = tuple(Sighting(gpu=forget_faults(gpu)) for gpu in inventory.gpus)
-    return Presence(driver=inventory.driver, sightings=sightings, unreadable=inventory.unreadable)
+    return Presence(
+        driver=inventory.driver,
+        platform=inventory.platform,
+        sightings=sightings,
+        unreadable=inventory.unreadable,
+    )
 
 
 def _mark_all(before: Presence, cause: Cause, text: str, wall: float) -> Presence:

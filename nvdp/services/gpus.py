@@ -21,7 +21,7 @@ from nvdp.log import Log
 from nvdp.model.deviceref import DeviceRef
 from nvdp.model.health import Ailment
 from nvdp.model.pause import Pause
-from nvdp.nvml.children import NvmlChildren
+from nvdp.nvml.children import NvmlChildren, Source
 from nvdp.nvml.frames import Notice, WatchFailed
 from nvdp.nvml.outcomes import Died, Outcome
 from nvdp.services.driver_watch import DriverWatch
@@ -128,12 +128,12 @@ class GpuService:
         rescan_interval_s: float,
         remove_after_s: float,
         call_timeout_s: float,
-        driver_root: str | None = None,
+        source: Source | None = None,
         health: HealthSettings | None = None,
     ) -> None:
         """New intervals and limits, in seconds, from the next wait or scan on, and new rules of health.
 
-        Another ``driver_root``, the driver's files as this process sees them, is looked into at once.
+        Another ``source`` is looked into at once.
         """
         if health is not None:
             with self._hearing:
@@ -144,7 +144,7 @@ class GpuService:
             call_timeout_s=call_timeout_s,
             asks_who_computes=health is not None and health.release_for_reset,
         )
-        moved = driver_root is not None and self._children.use_driver_root(driver_root)
+        moved = source is not None and self._children.use(source)
         self._inbox.put(_Wake(at_everything=moved))
 
     def look_now(self) -> None:

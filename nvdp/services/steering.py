@@ -12,6 +12,7 @@ from nvdp.config.schema import Config, HealthSettings
 from nvdp.log import Log
 from nvdp.model.pause import Pause
 from nvdp.model.reasons import Cause, Reason
+from nvdp.nvml.children import Source
 from nvdp.planning.assignment import order_gpus
 from nvdp.planning.release import RELEASED_S, Release, advance_release, asks_for_reset, end_release
 from nvdp.planning.wording import join_some
@@ -20,6 +21,12 @@ from nvdp.services.events import GpusScanned
 FILE_KEY = "devices.paused"
 RELEASE_KEY = "health.releaseForReset"
 _UNASKED = frozenset({Cause.DRIVER_LOST, Cause.DRIVER_PAUSED})
+
+
+def build_source(config: Config) -> Source:
+    """Where and how GPUs are looked for, as the configuration says."""
+    flags = config.flags
+    return Source(driver_root=flags.plugin.container_driver_root, discovery=flags.device_discovery_strategy)
 
 
 class Gpus(Protocol):
@@ -31,7 +38,7 @@ class Gpus(Protocol):
         rescan_interval_s: float,
         remove_after_s: float,
         call_timeout_s: float,
-        driver_root: str,
+        source: Source,
         health: HealthSettings,
     ) -> None: ...
 
@@ -83,7 +90,7 @@ class Steering:
             rescan_interval_s=config.devices.rescan_interval.seconds,
             remove_after_s=config.devices.remove_after.seconds,
             call_timeout_s=config.health.call_timeout.seconds,
-            driver_root=config.flags.plugin.container_driver_root,
+            source=build_source(config),
             health=config.health,
         )
         if not config.devices.paused:

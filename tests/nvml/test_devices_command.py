@@ -160,7 +160,7 @@ def test_a_node_without_gpus_is_an_answer_too(nvdp, tmp_path) -> None:
         (
             ["--container-driver-root", "/nonexistent"],
             1,
-            "libnvidia-ml.so.1 not found under / (searched 6 directories)",
+            "libnvidia-ml.so.1 not found under / (searched 7 directories)",
         ),
         (["--json", "--export"], 2, "--json and --export exclude each other"),
         (["--jsno"], 2, "--jsno"),

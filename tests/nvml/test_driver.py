@@ -17,7 +17,7 @@ def test_nothing_found_tells_where_it_was_searched_and_what_to_set(tmp_path) -> 
     with pytest.raises(NvmlError) as caught:
         driver.install()
     assert str(caught.value) == (
-        f"libnvidia-ml.so.1 not found under {tmp_path} (searched 6 directories) nor by the loader; "
+        f"libnvidia-ml.so.1 not found under {tmp_path} (searched 7 directories) nor by the loader; "
         "/dev/nvidiactl is missing; set NVIDIA_DRIVER_ROOT or runtimeClassName: nvidia"
     )
     assert caught.value.kind == "LibraryNotFound"

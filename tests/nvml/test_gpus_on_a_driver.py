@@ -8,7 +8,7 @@ import pytest
 
 from nvdp.host.sysfs import Sysfs
 from nvdp.model.status import DriverState
-from nvdp.nvml.children import NvmlChildren
+from nvdp.nvml.children import NvmlChildren, Source
 from nvdp.nvml.client import NvmlClient
 from tests.services.gpu_bench import Bench
 
@@ -70,7 +70,7 @@ def test_numa_nodes_come_from_the_host(bench, fake_driver, sys_tree) -> None:
 def test_the_library_may_come_late_be_broken_and_be_replaced(bench, fake_driver) -> None:
     bench.service.start()
     post = bench.wait(lambda post: post.driver.state is DriverState.MISSING)
-    assert f"not found under {fake_driver.root} (searched 6 directories) nor by the loader" in post.driver.text
+    assert f"not found under {fake_driver.root} (searched 7 directories) nor by the loader" in post.driver.text
     fake_driver.library.write_bytes(b"half a libra")
     bench.wait(lambda post: "cannot be used" in post.driver.text)
     fake_driver.library.unlink()
@@ -87,10 +87,10 @@ def test_a_driver_root_that_the_file_names_is_looked_into_at_once(fake_driver, s
         bench.service.configure(**settings)
         bench.service.start()
         bench.wait(lambda post: post.driver.state is DriverState.MISSING)
-        bench.service.configure(**settings, driver_root=str(fake_driver.root))
+        bench.service.configure(**settings, source=Source(driver_root=str(fake_driver.root)))
         bench.wait_healthy(4)
         spawned = len(bench.children.spawned)
-        bench.service.configure(**settings, driver_root=str(fake_driver.root))
+        bench.service.configure(**settings, source=Source(driver_root=str(fake_driver.root)))
         bench.service.look_now()
         bench.wait_scans(1)
         assert len(bench.children.spawned) == spawned + 1  # for the look alone: the root is the same

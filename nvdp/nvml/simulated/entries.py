@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from nvdp.model.platforms import Platform
 from nvdp.nvml.conditions import FABRIC_SUCCESS
 from nvdp.nvml.simulated.node import MigState, Process, SimulatedDriver
 
@@ -119,6 +120,7 @@ class EventEntry(Entry, frozen=True, kw_only=True):
 
 
 class NodeFile(Entry, frozen=True, kw_only=True):
+    platform: Platform = Platform.NVML
     driver: SimulatedDriver = SimulatedDriver()
     gpus: tuple[GpuEntry, ...] = ()
     layouts: tuple[LayoutEntry, ...] = ()

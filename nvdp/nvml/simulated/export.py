@@ -7,6 +7,7 @@ from typing import Any, Final
 import yaml
 
 from nvdp.model.inventory import Fault, Gpu, Inventory, MigInstance, MigMode, UnreadableGpu, UnreadableInstance
+from nvdp.model.platforms import Platform
 from nvdp.model.reasons import Cause
 from nvdp.nvml.kinds import NvmlErrorKind
 
@@ -26,6 +27,34 @@ _HEADER: Final = (
 
 def build_node_file(inventory: Inventory) -> str:
     """The text of a node file whose simulated machine answers a scan with this very inventory."""
+    platform = inventory.platform
+    content: dict[str, Any] = {} if platform is Platform.NVML else {"platform": platform.value}
+    if platform is Platform.NVML:
+        content |= _build_cards(inventory)
+    elif platform is Platform.WSL:
+        content |= _build_wsl(inventory)
+    text: str = yaml.safe_dump(content, sort_keys=False, default_flow_style=False, width=120, allow_unicode=True)
+    return _HEADER + text
+
+
+def _build_wsl(inventory: Inventory) -> dict[str, Any]:
+    """A card for each product: how many there are of each is not known."""
+    driver = {"version": inventory.driver.version, "cuda": inventory.driver.cuda_version}
+    products = [product for gpu in inventory.gpus for product in (gpu.product or "unknown").split(", ")]
+    faults = [
+        _build_fault(index, gpu.fault)
+        for gpu in inventory.gpus
+        for index in range(len(products))
+        if gpu.fault is not None
+    ]
+    return {
+        "driver": {key: value for key, value in driver.items() if value},
+        "gpus": [{"product": product} for product in products],
+        "faults": faults,
+    }
+
+
+def _build_cards(inventory: Inventory) -> dict[str, Any]:
     found: dict[int, Gpu | UnreadableGpu] = {gpu.index: gpu for gpu in inventory.unreadable}
     found |= {gpu.index: gpu for gpu in inventory.gpus}
     gpus: list[dict[str, Any]] = []
@@ -42,9 +71,7 @@ def build_node_file(inventory: Inventory) -> str:
             gpus.append({"product": "DGX Display"})  # what a scan leaves out still has its place in the numbering
     driver: dict[str, Any] = {"version": inventory.driver.version, "cuda": inventory.driver.cuda_version}
     driver["migMonitor"] = any(gpu.mig is MigMode.ENABLED and gpu.memory_bytes is not None for gpu in inventory.gpus)
-    content = {"driver": {key: value for key, value in driver.items() if value}, "gpus": gpus, "faults": faults}
-    text: str = yaml.safe_dump(content, sort_keys=False, default_flow_style=False, width=120, allow_unicode=True)
-    return _HEADER + text
+    return {"driver": {key: value for key, value in driver.items() if value}, "gpus": gpus, "faults": faults}
 
 
 def _build_entry(gpu: Gpu) -> dict[str, Any]:

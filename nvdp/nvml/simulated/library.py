@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 from nvdp.errors import HostError, NvmlError
+from nvdp.model.platforms import Platform
 from nvdp.nvml.kinds import NvmlErrorKind
 from nvdp.nvml.library import build_explanation, install_library
 from nvdp.nvml.simulated.calls import build_calls
@@ -29,7 +30,18 @@ class SimulatedLibrary:
         if machine.node.driver.state is DriverState.MISSING:
             text = f"libnvidia-ml.so.1 not found: {self._path_or_name} says driver.state: missing"
             raise NvmlError(f"{text}; {self.explain(kind)}", kind=kind.word, call="dlopen")
+        if machine.node.platform is Platform.TEGRA:
+            text = f"libnvidia-ml.so.1 not found: {self._path_or_name} says platform: tegra"
+            raise NvmlError(text, kind=kind.word, call="dlopen")
         install_library(SimpleNamespace(**build_calls(machine)))
+
+    def has_dxcore(self) -> bool:
+        """See ``Library``. As the node file says, once it was read."""
+        return self._machine is not None and self._machine.node.platform is Platform.WSL
+
+    def has_tegra_files(self) -> bool:
+        """See ``Library``. As the node file says, once it was read."""
+        return self._machine is not None and self._machine.node.platform is Platform.TEGRA
 
     def explain(self, kind: NvmlErrorKind) -> str:
         """See ``Library``."""

@@ -8,6 +8,7 @@ import hashlib
 import msgspec
 
 from nvdp.model.mig import MigProfile
+from nvdp.model.platforms import Platform
 from nvdp.nvml.kinds import NvmlErrorKind
 
 
@@ -157,10 +158,14 @@ class EventRule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True):
-    """A whole machine. ``lost`` cards are counted but cannot be reached; ``removed`` ones are not there at all."""
+    """A whole machine. ``lost`` cards are counted but cannot be reached; ``removed`` ones are not there at all.
+
+    On the Tegra platform there are no cards, and no NVML.
+    """
 
     driver: SimulatedDriver
     gpus: tuple[SimulatedGpu, ...]
+    platform: Platform = Platform.NVML
     lost: frozenset[int] = frozenset()
     removed: frozenset[int] = frozenset()
     nvlinks: tuple[Link, ...] = ()

@@ -15,6 +15,7 @@ import msgspec
 import yaml
 
 from nvdp.errors import HostError
+from nvdp.model.platforms import Platform
 from nvdp.nvml.simulated.condition import build_condition, build_default_condition
 from nvdp.nvml.simulated.entries import (
     ConditionEntry,
@@ -94,6 +95,8 @@ def parse_node(text: str, *, name: str) -> Node:
 
 
 def _build_node(file: NodeFile) -> Node:
+    if file.platform is Platform.TEGRA and file.gpus:
+        raise MistakeError("gpus: a Tegra system has no cards, but the GPU of its chip; remove them")
     gpus: list[SimulatedGpu] = []
     layouts: list[tuple[Layout, Model]] = []
     for number, entry in enumerate(file.gpus):
@@ -115,6 +118,7 @@ def _build_node(file: NodeFile) -> Node:
         _apply_condition(condition, gpus, nvlinks, place=f"conditions[{number}]")
     return Node(
         driver=file.driver,
+        platform=file.platform,
         gpus=tuple(gpus),
         lost=frozenset(_resolve(ref, gpus, place="lost") for ref in file.lost),
         removed=frozenset(_resolve(ref, gpus, place="removed") for ref in file.removed),
