@@ -15,7 +15,8 @@ from nvdp.model.cdi import VENDOR
 
 # Absolute and plain. A name of a device starts and ends with a letter or digit; slashes and "=" stand for other things.
 AbsolutePath = Annotated[str, Meta(pattern=r"\A(/|(/(?!\.\.?(/|\Z))[^/\0]+)+)\Z")]
-Name = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?\Z")]
+NAME_PATTERN: Final = r"\A[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?\Z"
+Name = Annotated[str, Meta(pattern=NAME_PATTERN)]
 Variable = Annotated[str, Meta(pattern=r"\A[^=]+=")]
 Positive = Annotated[int, Meta(ge=1)]
 Number = Annotated[int, Meta(ge=0)]
