@@ -53,7 +53,13 @@ class PluginFlags(msgspec.Struct, frozen=True, kw_only=True, rename=camel_key):
     ] = DeviceIDStrategy.UUID
     cdi_annotation_prefix: Annotated[
         str,
-        Setting("prefix of the annotation of cdi-annotations", ("cdi-annotation-prefix",), ("CDI_ANNOTATION_PREFIX",)),
+        Setting(
+            "prefix of the annotation of cdi-annotations, which the runtime must know",
+            ("cdi-annotation-prefix",),
+            ("CDI_ANNOTATION_PREFIX",),
+            form=r"(?=.{1,254}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/",
+            form_text="a domain and a slash; write one like cdi.k8s.io/",
+        ),
     ] = "cdi.k8s.io/"
     nvidia_ctk_path: Annotated[
         str,
@@ -61,6 +67,8 @@ class PluginFlags(msgspec.Struct, frozen=True, kw_only=True, rename=camel_key):
             "path on the host of the program that CDI hooks run",
             ("nvidia-cdi-hook-path", "nvidia-ctk-path"),
             ("NVIDIA_CDI_HOOK_PATH", "NVIDIA_CTK_PATH"),
+            form=r"(/(?!\.\.?(/|$))[^/]+)+",
+            form_text="the absolute path of a file; write one like /usr/bin/nvidia-ctk",
         ),
     ] = "/usr/bin/nvidia-ctk"
     container_driver_root: Annotated[

@@ -99,7 +99,7 @@ def _describe_value(hint: Any, setting: Setting) -> dict[str, Any]:
         return {"enum": list_choices(hint, setting)}
     if hint in _DEFINITIONS:
         return _refer(hint)
-    return {"type": _TYPES[hint], **_describe_range(hint, setting)}
+    return {"type": _TYPES[hint], **_describe_range(hint, setting), **_describe_form(setting)}
 
 
 def _describe_list(item: dict[str, Any], setting: Setting) -> dict[str, Any]:
@@ -110,6 +110,10 @@ def _describe_list(item: dict[str, Any], setting: Setting) -> dict[str, Any]:
 def _describe_range(hint: Any, setting: Setting) -> dict[str, Any]:
     bounds = {"minimum": setting.least, "maximum": setting.most}
     return {name: bound for name, bound in bounds.items() if bound is not None} if hint is int else {}
+
+
+def _describe_form(setting: Setting) -> dict[str, Any]:
+    return {"pattern": f"^({setting.form})$"} if setting.form else {}
 
 
 def _refer(hint: Any) -> dict[str, Any]:

@@ -57,8 +57,6 @@ _TEXTS: Final = (
     "flags.mpsRoot",
     "flags.nvidiaDriverRoot",
     "flags.nvidiaDevRoot",
-    "flags.plugin.cdiAnnotationPrefix",
-    "flags.plugin.nvidiaCTKPath",
     "flags.plugin.containerDriverRoot",
     "flags.gfd.outputFile",
     "flags.gfd.machineTypeFile",

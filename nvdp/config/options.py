@@ -18,7 +18,7 @@ from nvdp.config.keys import Key, Setting, find_block, find_item, list_keys, str
 from nvdp.config.nodes import Mark, Scalar
 from nvdp.config.overrides import Overrides
 from nvdp.config.process import KUBELET_ROOT, ProcessOptions
-from nvdp.config.scalars import check_range, read_enum
+from nvdp.config.scalars import check_form, check_range, read_enum
 from nvdp.config.schema import DEFAULT, Document, Origin
 from nvdp.errors import FormatError, UsageError, quote
 from nvdp.model.duration import Duration, parse_duration
@@ -138,7 +138,7 @@ def _parse_int(text: str, setting: Setting) -> int:
 _PARSERS: Final[dict[Any, Callable[[str, Setting], Any]]] = {
     bool: _parse_bool,
     int: _parse_int,
-    str: lambda text, _: text,
+    str: check_form,
     Path: lambda text, _: Path(text),
     Duration: lambda text, _: parse_duration(text),
 }

@@ -73,8 +73,8 @@ def read_int(scalar: Scalar, setting: Setting, _note: Note) -> int:
     raise FormatError(f"{quote(text)} is not a number" + (f"; write {int(digits[0])}" if digits else ""))
 
 
-def read_text(scalar: Scalar, _setting: Setting, _note: Note) -> str:
-    return scalar.text
+def read_text(scalar: Scalar, setting: Setting, _note: Note) -> str:
+    return check_form(scalar.text, setting)
 
 
 def read_duration(scalar: Scalar, setting: Setting, _note: Note) -> Duration:
@@ -136,6 +136,13 @@ def list_choices(choices: type[enum.Enum], setting: Setting) -> list[str]:
     """The words that a key of this type takes."""
     refused = {value for value, _ in setting.refused}
     return [choice.value for choice in choices if choice.value not in refused]
+
+
+def check_form(text: str, setting: Setting) -> str:
+    """``text`` if it has the key's form, else FormatError."""
+    if setting.form and not re.fullmatch(setting.form, text):
+        raise FormatError(f"{quote(text)} is not {setting.form_text}")
+    return text
 
 
 def check_not_rewritten(scalar: Scalar) -> None:

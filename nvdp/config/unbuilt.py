@@ -17,7 +17,6 @@ from nvdp.config.keys import find_key
 from nvdp.config.process import ProcessOptions
 from nvdp.config.schema import Config, DeviceDiscoveryStrategy
 from nvdp.config.sharing import SharedResource
-from nvdp.model.listing import DeviceListStrategy
 
 
 class Outcome(enum.Enum):
@@ -57,28 +56,20 @@ class Later(msgspec.Struct, frozen=True):
     uses: Callable[[Any, Any], bool] | None = None
 
 
-_BUILT_STRATEGIES: Final = frozenset({DeviceListStrategy.ENVVAR, DeviceListStrategy.VOLUME_MOUNTS})
 _HOLD, _WARN = Outcome.WITHHOLD, Outcome.WARN
 LATER: Final = (
     # Devices that the file keeps back, or offers in another form or on conditions: ignored, they would be offered.
     Later("flags.deviceDiscoveryStrategy", _HOLD, "the GPU of a Tegra system would be offered",
           lambda flags, _: flags.device_discovery_strategy is DeviceDiscoveryStrategy.TEGRA),
-    Later("flags.plugin.deviceListStrategy", _HOLD, "containers would get their devices by CDI",
-          lambda plugin, _: not _BUILT_STRATEGIES.issuperset(plugin.device_list_strategy)),
     Later("sharing.mps.resources[]", _HOLD, "these devices would be shared through MPS"),
-    Later("imex.required", _HOLD, "no GPU would be offered without an IMEX channel",
-          lambda imex, _: imex.required and bool(imex.channel_ids)),
     # The same devices are on offer without these: what is missing is a label, a mount, or a refusal later on.
     Later("flags.mpsRoot", _WARN, "MPS daemons would be looked for there"),
     Later("flags.useNodeFeatureAPI", _WARN, "labels would be written to a file"),
-    Later("flags.plugin.cdiAnnotationPrefix", _WARN, "CDI annotations would begin with it"),
-    Later("flags.plugin.nvidiaCTKPath", _WARN, "CDI hooks would run this program"),
     Later("flags.gfd.oneshot", _WARN, "the node would be labelled once"),
     Later("flags.gfd.noTimestamp", _WARN, "the label with the time would be left out"),
     Later("flags.gfd.sleepInterval", _WARN, "labels would be looked at this often"),
     Later("flags.gfd.outputFile", _WARN, "labels would be written to this file"),
     Later("flags.gfd.machineTypeFile", _WARN, "the machine's type would be read there"),
-    Later("imex.channelIDs", _WARN, "containers would get an IMEX channel"),
 )  # fmt: skip
 LATER_OPTIONS: Final = (
     Later("nodeCondition", _WARN, "the node would get a condition"),

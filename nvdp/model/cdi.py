@@ -15,6 +15,26 @@ import msgspec
 VENDOR: Final = "k8s.device-plugin.nvidia.com"
 ALL: Final = "all"
 
+# The words of --cdi-disable-hooks and --cdi-feature-flags, as NVIDIA's generator has them. Not all have an effect here:
+# what they would switch off is never done.
+NO_HOOKS: Final = "all"
+HOOKS: Final = (
+    "create-symlinks",
+    "enable-cuda-compat",
+    "update-ldcache",
+    "disable-device-node-modification",
+    "update-application-profile",
+    "chmod",
+)
+FEATURE_FLAGS: Final = (
+    "enable-explicit-driver-libraries",
+    "disable-nvsandboxutils",
+    "enable-coherent-annotations",
+    "disable-multiple-csv-devices",
+    "no-additional-gids-for-device-nodes",
+    "disable-ipc-discoverer",
+)
+
 
 class CdiClass(enum.Enum):
     """One class of devices, with a spec file of its own."""

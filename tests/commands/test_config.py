@@ -43,17 +43,17 @@ def test_an_invalid_file_gives_all_its_errors_on_stderr(file, capsys):
 
 
 def test_warnings_are_shown_and_do_not_make_a_file_invalid(file, capsys):
-    path = file("flags: {gdsEnabled: yes}\nimex: {required: true,\n  channelIDs: [0]}\n")
+    path = file("flags: {gdsEnabled: yes,\n  mpsRoot: /m}\nsharing: {mps: {resources: [{name: gpu, replicas: 2}]}}\n")
     assert main(["config", "check", path]) == 0
     out, err = capsys.readouterr()
     assert out == f"{path}: valid\n"
     assert err.splitlines() == [
         f"{path}:1:21: warning: flags.gdsEnabled: yes is read as true; write true",
         (
-            f"{path}:2: warning: imex.required: not built yet (no GPU would be offered without an IMEX channel); "
+            f"{path}:3: warning: sharing.mps.resources[0]: not built yet (these devices would be shared through MPS); "
             "what it concerns is withheld"
         ),
-        (f"{path}:3: warning: imex.channelIDs: not built yet (containers would get an IMEX channel); it is ignored"),
+        f"{path}:2: warning: flags.mpsRoot: not built yet (MPS daemons would be looked for there); it is ignored",
     ]
 
 
@@ -171,9 +171,9 @@ def test_check_as_json_says_of_each_file_what_the_lines_say(file, tmp_path: Path
 
 
 def test_check_as_json_without_a_target_has_no_differences_and_names_what_is_not_built(file, capsys):
-    assert main(["config", "check", "--json", file("\nimex: {channelIDs: [0]}\n")]) == 0
+    assert main(["config", "check", "--json", file("\nflags: {mpsRoot: /m}\n")]) == 0
     (checked,) = json.loads(capsys.readouterr().out)["files"]
-    assert [(it["path"], it["line"]) for it in checked["notBuilt"]] == [("imex.channelIDs", 2)]
+    assert [(it["path"], it["line"]) for it in checked["notBuilt"]] == [("flags.mpsRoot", 2)]
     assert "differences" not in checked
 
 

@@ -17,6 +17,7 @@ from nvdp.__main__ import main
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/plan.md").read_text()
 MIXED = str(ROOT / "config/mixed-node.yaml")
+NOT_BUILT = "sharing: {mps: {resources: [{name: gpu, replicas: 2}]}}"
 SLICED = """\
 sharing:
   timeSlicing:
@@ -191,7 +192,7 @@ def test_cards_that_ail_are_shown_with_the_cause(nvdp, write):
 
 @pytest.mark.parametrize(
     ("config", "machine"),
-    [("devices: {exclude: [0]}", "t4"), ("flags: {plugin: {deviceListStrategy: cdi-cri}}", "t4"), ("", "none.yaml")],
+    [("devices: {exclude: [0]}", "t4"), (NOT_BUILT, "t4"), ("", "none.yaml")],
 )
 def test_an_empty_outcome_is_said_in_so_many_words(nvdp, write, config, machine):
     if machine == "none.yaml":
@@ -209,7 +210,7 @@ def test_an_empty_outcome_is_said_in_so_many_words(nvdp, write, config, machine)
     [
         "devices: {exclude: [0]}",
         "devices: {cordon: [7]}",
-        "flags: {plugin: {deviceListStrategy: cdi-cri}}",
+        NOT_BUILT,
         "flags: {gfd: {noTimestamp: true}}",
         'resources: {gpus: [{pattern: "T4", name: nvidia.com/t4}]}',
     ],

@@ -186,6 +186,20 @@ def test_an_unknown_key_is_told_where_it_belongs(text: str, said: str):
         ("health: {fatalXIDs: [-5]}", "health.fatalXIDs[0]: -5 is too small; 1 is the least"),
         ("health: {fatalXIDs: [2.5]}", "health.fatalXIDs[0]: 2.5 is not a whole number"),
         ("imex: {channelIDs: [2]}", "imex.channelIDs[0]: 2 is too large; [] and [0] are possible"),
+        ("imex: {channelIDs: [1]}", "imex.channelIDs[0]: 1 is too large; [] and [0] are possible"),
+        (
+            "flags: {plugin: {cdiAnnotationPrefix: cdi.k8s.io}}",
+            'cdiAnnotationPrefix: "cdi.k8s.io" is not a domain and a slash; write one like cdi.k8s.io/',
+        ),
+        ("flags: {plugin: {cdiAnnotationPrefix: ''}}", 'cdiAnnotationPrefix: "" is not a domain and a slash'),
+        ("flags: {plugin: {cdiAnnotationPrefix: a/b/}}", 'cdiAnnotationPrefix: "a/b/" is not a domain and a slash'),
+        ("flags: {plugin: {cdiAnnotationPrefix: CDI.io/}}", 'cdiAnnotationPrefix: "CDI.io/" is not a domain'),
+        (
+            "flags: {plugin: {nvidiaCTKPath: nvidia-ctk}}",
+            'nvidiaCTKPath: "nvidia-ctk" is not the absolute path of a file; write one like /usr/bin/nvidia-ctk',
+        ),
+        ("flags: {plugin: {nvidiaCTKPath: /usr/../bin/ctk}}", 'nvidiaCTKPath: "/usr/../bin/ctk" is not the absolute'),
+        ("flags: {plugin: {nvidiaCTKPath: /usr/bin/}}", 'nvidiaCTKPath: "/usr/bin/" is not the absolute path'),
         ("kind: ConfigMap\ndata: {}\n", "f:1:1: kind: this is a ConfigMap"),
     ],
 )

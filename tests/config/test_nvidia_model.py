@@ -60,7 +60,7 @@ PLUGIN_FLAGS = _block(
     passDeviceSpecs=st.booleans(),
     deviceListStrategy=STRATEGIES | st.lists(STRATEGIES, min_size=1, max_size=2),
     deviceIDStrategy=st.sampled_from(["uuid", "index"]),
-    cdiAnnotationPrefix=WORDS,
+    cdiAnnotationPrefix=WORDS.map(lambda word: f"{word}/"),
     nvidiaCTKPath=PATHS,
     containerDriverRoot=PATHS,
     sharedDevicesAllocationPolicy=st.sampled_from(["distributed", "packed"]),

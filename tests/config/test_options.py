@@ -170,6 +170,16 @@ def test_a_list_is_separated_by_commas_or_repeated(given: tuple[str, ...]):
             {},
             'flag --device-list-strategy: "cdi" is not one of envvar, volume-mounts',
         ),
+        (
+            {"cdi-annotation-prefix": "cdi.k8s.io"},
+            {},
+            'flag --cdi-annotation-prefix: "cdi.k8s.io" is not a domain and a slash; write one like cdi.k8s.io/',
+        ),
+        (
+            {},
+            {"NVIDIA_CTK_PATH": "ctk"},
+            'environment NVIDIA_CTK_PATH: "ctk" is not the absolute path of a file; write one like /usr/bin/nvidia-ctk',
+        ),
         ({"apply-jitter": "soon"}, {}, 'flag --apply-jitter: "soon" is not a duration'),
         (
             {},

@@ -27,7 +27,6 @@ SHARED = "sharing: {timeSlicing: {resources: [{name: gpu, replicas: 2, %s}]}}"
 
 USES = [
     ("flags: {deviceDiscoveryStrategy: tegra}", "flags.deviceDiscoveryStrategy", Outcome.WITHHOLD),
-    ("flags: {plugin: {deviceListStrategy: [envvar, cdi-cri]}}", "flags.plugin.deviceListStrategy", Outcome.WITHHOLD),
     ("sharing: {mps: {resources: [{name: gpu, replicas: 2}]}}", "sharing.mps.resources[0]", Outcome.WITHHOLD),
     ("flags: {gfd: {oneshot: true}}", "flags.gfd.oneshot", Outcome.WARN),
 ]
@@ -54,7 +53,8 @@ def test_a_use_of_a_later_key_is_found_with_its_line_and_outcome(text: str, path
         'resources: {mig: [{pattern: "1g.*", name: small}]}',
         SHARED % 'rename: s, devices: ["1:0", 2]',
         "flags: {plugin: {deviceListStrategy: [volume-mounts, envvar]}}",
-        "imex: {required: true}",
+        "flags: {plugin: {deviceListStrategy: [envvar, cdi-cri], cdiAnnotationPrefix: a/, nvidiaCTKPath: /ctk}}",
+        "imex: {channelIDs: [0], required: true}",
         "allocation: {sharedPolicy: spread, numaHints: false, modeChange: immediate}",
         "allocation: {preStartCheck: idle, preStartTimeout: 5s}",
         "health: {callTimeout: 2s, profile: catalog, ignoredXIDs: [94], recovery: {holdOff: 2m}}",
@@ -62,12 +62,6 @@ def test_a_use_of_a_later_key_is_found_with_its_line_and_outcome(text: str, path
 )
 def test_what_is_built_or_asks_for_nothing_is_not_in_the_list(text: str):
     assert find_unbuilt(read(text)) == ()
-
-
-def test_a_required_imex_channel_withholds_and_an_optional_one_does_not():
-    optional, required = (find_unbuilt(read(f"imex: {{channelIDs: [0], required: {it}}}")) for it in ("false", "true"))
-    assert [unbuilt.outcome for unbuilt in optional] == [Outcome.WARN]
-    assert Outcome.WITHHOLD in [unbuilt.outcome for unbuilt in required]
 
 
 def test_a_key_from_a_flag_has_no_line():

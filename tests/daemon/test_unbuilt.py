@@ -18,9 +18,7 @@ def share(**entry: Any) -> dict[str, Any]:
 # What a file says, and the cards that are not on offer because of it.
 WITHHELD: dict[str, tuple[dict[str, Any], set[int]]] = {
     "flags.deviceDiscoveryStrategy": ({"flags": {"deviceDiscoveryStrategy": "tegra"}}, ALL),
-    "flags.plugin.deviceListStrategy": ({"flags": {"plugin": {"deviceListStrategy": ["cdi-cri"]}}}, ALL),
     "sharing.mps.resources[]": ({"sharing": {"mps": share(devices=[1, 2], rename="nvidia.com/gpu.mps")}}, {1, 2}),
-    "imex.required": ({"imex": {"channelIDs": [0], "required": True}}, ALL),
 }
 
 
@@ -52,19 +50,18 @@ def _find_withheld(daemon) -> set[str]:
     return {dict(labels)["uuid"] for name, labels in daemon.metrics() if name == "nvdp_device_withheld"}
 
 
-PATHS = {"imex.channelIDs", "flags.gfd.oneshot", "--node-condition"}
+PATHS = {"flags.useNodeFeatureAPI", "flags.gfd.oneshot", "--node-condition"}
+QUIET = {"useNodeFeatureAPI": False, "gfd": {"oneshot": True}}
 
 
 def test_a_key_without_effect_on_what_is_offered_is_one_warning(kubelet, start, config_map):
-    daemon = start(
-        build_config(imex={"channelIDs": [0]}, flags={"gfd": {"oneshot": True}}), "--node-condition", wait=True
-    )
+    daemon = start(build_config(flags=QUIET), "--node-condition", wait=True)
     wait_healthy(kubelet, [gpu_uuid(number) for number in ALL])
     paths = {
-        daemon.log.wait_for("FeatureNotBuilt", text=path)["path"] for path in ("channelIDs", "oneshot", "condition")
+        daemon.log.wait_for("FeatureNotBuilt", text=path)["path"] for path in ("FeatureAPI", "oneshot", "condition")
     }
 
     assert paths == PATHS
-    config_map.publish(build_config(2, imex={"channelIDs": [0]}, flags={"gfd": {"oneshot": True}}))
+    config_map.publish(build_config(2, flags=QUIET))
     kubelet.wait_until(lambda: len(healthy(kubelet)) == 8, LIMIT_S)
     assert daemon.log.of("EntryWithheld") == []

@@ -40,18 +40,19 @@ CASES = {
         "sharing: {timeSlicing: {requireDistinctGPUs: true, resources: [{name: gpu, replicas: 2}]}}",
         [],
     ),
-    "CDI": ("flags: {plugin: {deviceListStrategy: [cdi-cri]}}", ALL),
-    "CDI beside the environment": ("flags: {plugin: {deviceListStrategy: [envvar, cdi-annotations]}}", ALL),
-    "environment and mounts": ("flags: {plugin: {deviceListStrategy: [envvar, volume-mounts]}}", []),
+    "every way of handing devices over": (
+        "flags: {plugin: {deviceListStrategy: [envvar, volume-mounts, cdi-cri, cdi-annotations]}}",
+        [],
+    ),
     "MPS": (MPS % "replicas: 2", ALL),
     "MPS for some": (MPS % "rename: m, replicas: 2, devices: [1, 3]", [1, 3]),
     "MPS for so many": (MPS % "rename: m, replicas: 2, devices: 2", [0, 1]),
     "MPS for a name that no GPU has": (MPS.replace("name: gpu", "name: x") % "replicas: 2", []),
     "MPS with one replica, which needs its daemon too": (MPS % "rename: m, replicas: 1, devices: [1]", [1]),
     "a Tegra system": ("flags: {deviceDiscoveryStrategy: tegra}", ALL),
-    "IMEX required": ("imex: {channelIDs: [0], required: true}", ALL),
+    "IMEX required": ("imex: {channelIDs: [0], required: true}", []),
     "paused": ("devices: {paused: true}\nhealth: {releaseForReset: true}", []),
-    "harmless keys": ("imex: {channelIDs: [0]}\nflags: {gfd: {oneshot: true}}", []),
+    "harmless keys": ("flags: {gfd: {oneshot: true}}", []),
 }
 
 
@@ -75,14 +76,14 @@ def test_an_entry_is_not_taken_for_the_tenth_one_whose_number_begins_alike():
 
 
 def test_the_reason_is_a_word_and_the_text_says_what_would_have_been():
-    held = withheld("imex: {channelIDs: [0], required: true}")
-    assert {(one.reason, one.path) for one in held.values()} == {("NotBuilt", "imex.required")}
-    assert held[0].text == "not built yet (no GPU would be offered without an IMEX channel)"
+    held = withheld(MPS % "replicas: 2", gpu(0))
+    assert {(one.reason, one.path) for one in held.values()} == {("NotBuilt", "sharing.mps.resources[0]")}
+    assert held[0].text == "not built yet (these devices would be shared through MPS)"
 
 
 def test_of_several_reasons_the_first_of_the_list_counts():
-    text = "flags: {deviceDiscoveryStrategy: tegra}\nimex: {channelIDs: [0], required: true}"
-    assert withheld(text)[0].path == "flags.deviceDiscoveryStrategy"
+    text = "flags: {deviceDiscoveryStrategy: tegra}\n" + MPS % "replicas: 2"
+    assert withheld(text, gpu(0))[0].path == "flags.deviceDiscoveryStrategy"
 
 
 def test_replicas_alone_withhold_nothing():

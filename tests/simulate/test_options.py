@@ -75,7 +75,7 @@ def test_where_each_share_must_be_of_another_gpu_pods_ask_for_no_more_than_there
 
 def test_what_is_not_built_and_withholds_nothing_here_does_not_keep_the_tour_from_playing(command, short_path):
     config = short_path / "my.yaml"
-    config.write_text(f"{SHARED.replace('{plugin', '{migStrategy: mixed, plugin')}imex: {{channelIDs: [0]}}\n")
+    config.write_text(SHARED.replace("{plugin", "{migStrategy: mixed, mpsRoot: /m, plugin"))
     assert command.run("--config", str(config), "--step", "capacity").returncode == 0
 
 

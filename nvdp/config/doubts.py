@@ -1,0 +1,19 @@
+"""Options of the process that parse, and whose values are probably not meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nvdp.config.process import ProcessOptions
+from nvdp.model.cdi import FEATURE_FLAGS, HOOKS, NO_HOOKS
+
+
+def find_doubts(options: ProcessOptions) -> Iterator[str]:
+    """A sentence about each word that nothing knows: NVIDIA's plugin passes over them as well, and says nothing."""
+    for flag, words, known in (
+        ("--cdi-feature-flags", options.cdi_feature_flags, FEATURE_FLAGS),
+        ("--cdi-disable-hooks", options.cdi_disable_hooks, (NO_HOOKS, *HOOKS)),
+    ):
+        for word in words:
+            if word not in known:
+                yield f"{flag}: {word} is not known and has no effect; there are {', '.join(known)}"
