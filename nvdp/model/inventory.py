@@ -7,6 +7,7 @@ import enum
 import msgspec
 
 from nvdp.model.platforms import Platform
+from nvdp.model.topology import Connection
 
 
 class MigMode(enum.Enum):
@@ -113,9 +114,11 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
     """The node's GPUs in the order of their NVML index.
 
     On WSL2 and Tegra there is one at most, with nothing known of it but its product: ``WSL_UUID``, ``TEGRA_UUID``.
+    ``connections`` are those between any two of them that are not in MIG mode, by UUID in rising order.
     """
 
     driver: Driver
     platform: Platform = Platform.NVML
     gpus: tuple[Gpu, ...] = ()
     unreadable: tuple[UnreadableGpu, ...] = ()
+    connections: tuple[Connection, ...] = ()

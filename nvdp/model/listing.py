@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from nvdp.model.reasons import Cause
+from nvdp.model.topology import Weights
 
 
 class SharedPolicy(enum.Enum):
@@ -90,16 +91,17 @@ class GpuFacts(msgspec.Struct, frozen=True, kw_only=True):
 class AllocationFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Everything besides the list that Allocate, GetPreferredAllocation and PreStartContainer answer from.
 
-    ``control_nodes`` are those that exist on this node, before the GPUs' own; ``imex_nodes``, after them, those of the
-    channels; all are handed out only with ``pass_device_specs``. ``imex_channels`` are the file's that exist on this
-    node. ``cdi_extras`` are full CDI names of what a container gets beside its GPUs, all of which resolve;
-    ``cdi_annotation_prefix`` is what CDI annotations begin with, up to the slash. ``replicas`` are the different
-    numbers of them that GPUs have, rising. The two keys are those of the file that restrict a request, to one replica
-    and to one of each GPU; empty where it does not. The times at the end are for the check before a container starts,
-    and for each call of NVML that it takes.
+    ``weights`` are those of ``gpus``, in their order, if they are whole and unshared. ``control_nodes`` are those that
+    exist on this node, before the GPUs' own; ``imex_nodes``, after them, those of the channels; all are handed out only
+    with ``pass_device_specs``. ``imex_channels`` are the file's that exist on this node. ``cdi_extras`` are full CDI
+    names of what a container gets beside its GPUs, all of which resolve; ``cdi_annotation_prefix`` is what CDI
+    annotations begin with, up to the slash. ``replicas`` are the different numbers of them that GPUs have, rising. The
+    two keys are those of the file that restrict a request, to one replica and to one of each GPU; empty where it does
+    not. The times at the end are for the check before a container starts, and for each call of NVML that it takes.
     """
 
     gpus: tuple[GpuFacts, ...] = ()
+    weights: Weights = ()
     control_nodes: tuple[DeviceNode, ...] = ()
     device_list_strategies: tuple[DeviceListStrategy, ...] = (DeviceListStrategy.ENVVAR,)
     device_id_strategy: DeviceIDStrategy = DeviceIDStrategy.UUID

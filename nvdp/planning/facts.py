@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from nvdp.config.schema import Config
 from nvdp.model.listing import AllocationFacts, DeviceNode, GpuFacts, Strategy
+from nvdp.model.topology import Connection, Weights
 from nvdp.planning.assignment import Assignment
 from nvdp.planning.devices import Device
 from nvdp.planning.provision import build_imex_node, find_channels, list_features, list_nodes, name_extras, passes_nodes
+from nvdp.planning.weights import build_weights
 
 _ONE_KEY = "sharing.timeSlicing.failRequestsGreaterThanOne"
 _DISTINCT_KEY = "sharing.timeSlicing.requireDistinctGPUs"
@@ -22,12 +24,13 @@ def build_facts(
     *,
     imex_channels: Collection[int] = (),
     cdi_names: Collection[str] = (),
+    connections: Iterable[Connection] = (),
 ) -> AllocationFacts:
     """The facts for ``devices``, of one resource. ``assignments`` are those offered under it, none if it only leaves.
 
     One name is shared in one way, though not every GPU need have as many replicas (configuration contract, "sharing").
     ``control_nodes`` and ``imex_channels`` are those that this node has, ``cdi_names`` what resolves in its specs:
-    a channel or feature that is not there is left out.
+    a channel or feature that is not there is left out. ``connections`` are those between GPUs.
     """
     plugin = config.flags.plugin
     root = config.flags.nvidia_dev_root
@@ -46,6 +49,7 @@ def build_facts(
             )
             for device in devices
         ),
+        weights=_weigh(devices, connections) if assignments and strategy is Strategy.NONE else (),
         control_nodes=_nodes(root, control_nodes) if pass_nodes else (),
         device_list_strategies=plugin.device_list_strategy,
         device_id_strategy=plugin.device_id_strategy,
@@ -63,6 +67,13 @@ def build_facts(
         pre_start_timeout_s=config.allocation.pre_start_timeout.seconds,
         call_timeout_s=config.health.call_timeout.seconds,
     )
+
+
+def _weigh(devices: Sequence[Device], connections: Iterable[Connection]) -> Weights:
+    """What connects whole GPUs; MIG devices are chosen by their GPUs instead."""
+    if any(device.instance is not None for device in devices):
+        return ()
+    return build_weights([device.gpu for device in devices], connections)
 
 
 def _nodes(root: str, paths: Sequence[str]) -> tuple[DeviceNode, ...]:

@@ -1,8 +1,9 @@
 """Which of the free devices a container should get: the answer to GetPreferredAllocation.
 
-A pure function of the request, of the list last sent and of what pods hold beyond it. Whole GPUs come in list order;
-replicas as ``allocation.sharedPolicy`` says, and whole MIG devices as it says of their GPUs: packed fills one GPU, so
-that others stay free to be cut otherwise or given out whole, the others use all of them.
+A pure function of the request, of the list last sent and of what pods hold beyond it. Whole GPUs are chosen by what
+connects them (``planning/aligned``); replicas as ``allocation.sharedPolicy`` says, and whole MIG devices as it says of
+their GPUs: packed fills one GPU, so that others stay free to be cut otherwise or given out whole, the others use all of
+them.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from nvdp.model.listing import ResourceList, SharedPolicy, Strategy
+from nvdp.model.listing import AllocationFacts, ResourceList, SharedPolicy, Strategy
+from nvdp.planning.aligned import choose_aligned
 
 
 @dataclass(slots=True)
@@ -57,10 +59,6 @@ def _rank_spread(gpu: _Gpu) -> _Rank:
     return gpu.picked, gpu.held_elsewhere - gpu.free, gpu.order
 
 
-def _rank_whole(gpu: _Gpu) -> _Rank:
-    return gpu.order, 0, 0
-
-
 _RANK_OF_POLICY: Mapping[SharedPolicy, Callable[[_Gpu], _Rank]] = {
     SharedPolicy.DISTRIBUTED: _rank_distributed,
     SharedPolicy.PACKED: _rank_packed,
@@ -80,9 +78,10 @@ def choose_preferred(
 
     A GPU is in use by its Healthy IDs that are not ``available``, and by ``held_elsewhere`` (GPU UUID to number of IDs
     that pods hold and that are Unhealthy here or belong to another resource). Ties go to the GPU picked least in this
-    call, then to the first of the list; within a GPU to the lowest replica number. IDs that the list calls Unhealthy
-    are only given if they must be. The order of ``available`` and ``must_include`` does not matter. Where the file asks
-    for different GPUs, none is given twice.
+    call, then to the first of the list; within a GPU to the lowest replica number. Whole GPUs are chosen together, by
+    the ``weights`` of the list's facts, and come in list order; without weights it is the first ones. IDs that the list
+    calls Unhealthy are only given if they must be. The order of ``available`` and ``must_include`` does not matter.
+    Where the file asks for different GPUs, none is given twice.
 
     Impossible requests get an empty answer, with which the kubelet chooses by itself: an error would reject the pod
     (kubelet contract A.7, requirement 38).
@@ -101,9 +100,12 @@ def choose_preferred(
     if size - len(picks) > sum(gpu.free for gpu in gpus.values()):
         return ()
 
-    if listed.facts.strategy is Strategy.NONE and (parents := _find_parents(listed)):
-        return (*picks, *_choose_parts(gpus, parents, held_elsewhere, listed.facts.shared_policy, size - len(picks)))
-    rank = _rank_whole if listed.facts.strategy is Strategy.NONE else _RANK_OF_POLICY[listed.facts.shared_policy]
+    facts = listed.facts
+    if facts.strategy is Strategy.NONE:
+        if parents := _find_parents(listed):
+            return (*picks, *_choose_parts(gpus, parents, held_elsewhere, facts.shared_policy, size - len(picks)))
+        return (*picks, *_choose_whole(gpus, facts, required, size - len(picks)))
+    rank = _RANK_OF_POLICY[facts.shared_policy]
     queue = [(rank(gpu), gpu) for gpu in gpus.values() if gpu.free]
     heapq.heapify(queue)
     while len(picks) < size:
@@ -132,6 +134,24 @@ def _weigh(
     for text in required:
         gpus[listed.by_id[text].gpu_uuid].picked += 1
     return gpus
+
+
+def _choose_whole(gpus: Mapping[str, _Gpu], facts: AllocationFacts, required: set[str], count: int) -> list[str]:
+    """``count`` free GPUs, unshared, that go best with the required ones and with each other."""
+    free = [text for gpu in gpus.values() for text in gpu.candidates]
+    places = {gpu.uuid: place for place, gpu in enumerate(facts.gpus)} if facts.weights else {}
+    if count in {0, len(free)} or not places.keys() >= set(free):
+        return free[:count]
+    # One that must be included may be on its way out: then it is not known what it is connected with.
+    fixed = [places[uuid] for uuid in required if uuid in places]
+    choice = choose_aligned(
+        facts.weights,
+        available=[*fixed, *(places[uuid] for uuid in free)],
+        required=fixed,
+        size=count + len(fixed),
+    )
+    chosen = {facts.gpus[place].uuid for place in choice.places}
+    return [uuid for uuid in free if uuid in chosen]
 
 
 def _find_parents(listed: ResourceList) -> dict[str, str]:

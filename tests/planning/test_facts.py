@@ -33,6 +33,7 @@ def node(path, host=None):
 def test_without_a_file_containers_get_uuids_by_environment():
     assert facts_of(parse(), gpu(0), gpu(1, index=5)) == AllocationFacts(
         gpus=(GpuFacts(uuid=uuid(0), index="0"), GpuFacts(uuid=uuid(1), index="5")),
+        weights=((0, 10), (10, 0)),
         device_list_strategies=(DeviceListStrategy.ENVVAR,),
         device_id_strategy=DeviceIDStrategy.UUID,
         strategy=Strategy.NONE,
