@@ -14,6 +14,8 @@ import nvdp
 from nvdp.config.load import parse_config
 from nvdp.config.options import list_options, parse_options
 from nvdp.config.process import ProcessOptions
+from nvdp.host.runtime_config import HOST_ETC
+from nvdp.model.listing import DeviceListStrategy
 
 ROOT = Path(__file__).resolve().parents[2]
 MANIFESTS = ROOT / "manifests"
@@ -24,6 +26,10 @@ MODES = {
     "privileged": MANIFESTS / "overlays/privileged",
 }
 EXAMPLES = sorted((MANIFESTS / "examples").glob("*.yaml"))
+POLICIES = {  # of each the oldest Kubernetes that has its kind
+    MANIFESTS / "admission/refuse.yaml": "1.30",
+    MANIFESTS / "admission/void.yaml": "1.36",
+}
 KUBERNETES = ("1.28", "1.33", kubernetes_validate.latest_version())
 NO_OPTIONS = {"NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES"}  # words to the NVIDIA container runtime
 
@@ -73,8 +79,8 @@ def test_every_example_is_valid_and_asks_for_a_gpu_where_gpus_are(path: Path):
         assert {"key": "nvidia.com/gpu", "operator": "Exists"} in kustomize.pod_spec(found)["tolerations"]
 
 
-def test_every_file_is_reached_by_a_kustomization_or_is_an_example():
-    reached = set(EXAMPLES)
+def test_every_file_is_reached_by_a_kustomization_or_is_one_to_apply_alone():
+    reached = {*EXAMPLES, *POLICIES}
     for path in MANIFESTS.rglob("kustomization.yaml"):
         content = kustomize.load_one(path)
         names = [*content.get("resources", []), *(patch["path"] for patch in content.get("patches", []))]
@@ -240,6 +246,54 @@ def test_gpu_nodes_are_picked_by_any_of_the_labels_that_name_them():
         "feature.node.kubernetes.io/pci-0300_10de.present",
         "feature.node.kubernetes.io/pci-0302_10de.present",
     }
+
+
+@pytest.mark.parametrize("mode", ["base", "privileged"])
+def test_with_cdi_the_specs_lie_where_runtimes_look_and_the_driver_where_it_is_looked_up(mode: str):
+    before = kustomize.build(MODES[mode])
+    objects = kustomize.patch_all(before, MANIFESTS / "components/cdi")
+    kubernetes_validate.validate(find(objects, "DaemonSet"), kubernetes_validate.latest_version(), strict=True)
+    (container,), (plain,) = kustomize.containers(objects), kustomize.containers(before)
+    options, overrides = parse_options({}, environment(container))
+    flags = parse_config("version: v1", name="file", overrides=overrides).flags
+    assert flags.plugin.device_list_strategy == (DeviceListStrategy.CDI_CRI,)
+    mounts = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
+    hosts = {
+        volume["name"]: volume["hostPath"]
+        for volume in kustomize.pod_spec(find(objects, "DaemonSet"))["volumes"]
+        if "hostPath" in volume
+    }
+    specs, driver = mounts[str(options.cdi_dir)], mounts[flags.plugin.container_driver_root]
+    assert not specs.get("readOnly", False)
+    assert hosts[specs["name"]] == {"path": "/var/run/cdi", "type": "DirectoryOrCreate"}
+    assert (driver["readOnly"], driver["mountPropagation"]) == (True, "HostToContainer")
+    assert hosts[driver["name"]]["path"] == flags.nvidia_driver_root
+    assert container["securityContext"] == plain["securityContext"], "it takes no more rights"
+
+
+def test_the_runtimes_configuration_is_mounted_where_the_check_looks_and_can_only_be_read():
+    objects = kustomize.patch_all(kustomize.build(MODES["base"]), MANIFESTS / "components/runtime-check")
+    kubernetes_validate.validate(find(objects, "DaemonSet"), kubernetes_validate.latest_version(), strict=True)
+    (container,) = kustomize.containers(objects)
+    found = {
+        mount["mountPath"]: mount for mount in container["volumeMounts"] if mount["mountPath"].startswith("/host-etc")
+    }
+    assert set(found) == {str(HOST_ETC / name) for name in ("containerd", "nvidia-container-runtime")}
+    assert all(mount["readOnly"] for mount in found.values())
+    volumes = {volume["name"]: volume for volume in kustomize.pod_spec(find(objects, "DaemonSet"))["volumes"]}
+    for path, mount in found.items():
+        assert volumes[mount["name"]]["hostPath"]["path"] == path.replace(str(HOST_ETC), "/etc")
+
+
+@pytest.mark.parametrize("path", POLICIES, ids=lambda path: path.name)
+def test_a_policy_is_valid_and_leaves_alone_what_runs_the_gpus(path: Path):
+    policy, binding = kustomize.load(path)
+    for version in (POLICIES[path], kubernetes_validate.latest_version()):
+        for found in (policy, binding):
+            kubernetes_validate.validate(found, version, strict=True)
+    assert binding["spec"]["policyName"] == policy["metadata"]["name"]
+    (rule,) = binding["spec"]["matchResources"]["namespaceSelector"]["matchExpressions"]
+    assert (rule["operator"], rule["values"]) == ("NotIn", ["nvdp", "kube-system", "gpu-operator"])
 
 
 def test_no_manifest_names_a_registry():
