@@ -17,7 +17,7 @@ class DriverFile(msgspec.Struct, frozen=True, order=True):
     source: str
 
 
-class Link(msgspec.Struct, frozen=True, order=True):
+class Link(msgspec.Struct, frozen=True):
     """A symbolic link that a container needs and no mount brings: ``link`` is absolute, ``target`` as it will say."""
 
     target: str
