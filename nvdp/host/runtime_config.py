@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -76,11 +75,18 @@ def _load(etc: Path, path: Path) -> RuntimeFile | None:
             return None
         if len(text) > _LIMIT_BYTES:
             return RuntimeFile(path=shown, problem=f"more than {_LIMIT_BYTES} bytes")
-        return RuntimeFile(path=shown, content=tomllib.loads(text.decode()))
+        return RuntimeFile(path=shown, content=_parse(text.decode()))
     except HostError as error:
         return RuntimeFile(path=shown, problem=str(error))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         return RuntimeFile(path=shown, problem=f"not TOML: {error}")
+
+
+def _parse(text: str) -> dict[str, Any]:
+    """Raises ValueError, or RecursionError for a text that is made to."""
+    import tomllib  # noqa: PLC0415 - most nodes have none of these files mounted
+
+    return tomllib.loads(text)
 
 
 def _find_imports(etc: Path, patterns: Any) -> tuple[list[Path], tuple[str, ...]]:
