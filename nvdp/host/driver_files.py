@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from itertools import islice
 from pathlib import Path
 from posixpath import basename, dirname, join
 from typing import Final
@@ -61,7 +62,7 @@ def load_driver_files(
         raise HostError(f"{root}: is no directory with a driver in it; mount the driver root there, {_REMEDY}")
     directories = _find_directories(tree, (*library_dirs, *_load_loader_dirs(tree)))
     version = _choose_version(tree, directories, root=root, hint=version_hint)
-    libraries = tuple(_find_libraries(tree, directories, version))
+    libraries = tuple(islice(_find_libraries(tree, directories, version), _MAX_LIBRARIES))
     cuda_dirs = _find_cuda_dirs(libraries, version)
     modules = tuple(_find_x_modules(tree, cuda_dirs, version))
     binaries = tuple(_find_binaries(tree))
@@ -171,8 +172,6 @@ def _find_libraries(tree: DriverRoot, directories: Iterable[_Directory], version
                 file = _find_library(tree, place, name)
                 if file is None or (name, file.source) in sources:
                     continue
-                if len(sources) == _MAX_LIBRARIES:
-                    return
                 sources.add((name, file.source))
                 yield file
 

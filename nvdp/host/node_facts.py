@@ -45,13 +45,14 @@ def load_node_facts(
     dev: Path,
     proc: Path = Path("/proc"),
     stat_node: Callable[[str], os.stat_result] = os.lstat,
-) -> dict[str, NodeFacts | None]:
-    """The facts about each of the nodes; None about one that does not exist, or is something else than a device node.
+) -> dict[str, NodeFacts]:
+    """The facts about each of the nodes that exists, or that the driver would make: without its permissions, then.
 
-    One that the driver would make on demand has numbers, and no permissions.
+    What is there and is no device node has no facts.
     """
     majors = _load_majors(proc)
-    return {path: _load_facts(path, dev=dev, majors=majors, stat_node=stat_node) for path in paths}
+    facts = {path: _load_facts(path, dev=dev, majors=majors, stat_node=stat_node) for path in paths}
+    return {path: known for path, known in facts.items() if known is not None}
 
 
 def find_drm_nodes(pci: str, *, dev: Path, sys: Path = Path("/sys")) -> DrmNodes:

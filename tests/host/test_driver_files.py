@@ -304,3 +304,8 @@ def test_what_may_not_be_looked_at_is_missing():
     assert done.stdout.splitlines()[0] == "2"
     assert f"{library}: cannot be read: Permission denied" in done.stdout
     assert f"/lib/firmware/nvidia/{VERSION}: cannot be looked at: Permission denied" in done.stdout
+
+
+def test_a_directory_with_absurdly_many_libraries_gives_as_many_as_a_spec_can_bear(tmp_path):
+    build_tree(tmp_path, SMALL + "".join(f"usr/lib64/libnvidia-x{n}.so.{VERSION}\n" for n in range(1100)))
+    assert len(look(tmp_path).libraries) == 1024

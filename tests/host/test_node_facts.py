@@ -54,18 +54,16 @@ def test_nodes_are_looked_for_where_this_process_sees_the_hosts(kind, letter):
 def test_what_is_no_device_node_or_is_not_there_has_no_facts(tmp_path):
     build_tree(tmp_path, "nvidia0\nnvidia1/\nnvidia2 -> /dev/null\n")
     paths = [f"/dev/nvidia{n}" for n in range(4)]
-    assert load_node_facts(paths, dev=tmp_path) == dict.fromkeys(paths)
+    assert load_node_facts(paths, dev=tmp_path) == {}
 
 
 def test_nodes_that_the_driver_makes_on_demand_have_the_numbers_that_the_kernel_knows(tmp_path):
     (tmp_path / "devices").write_text(DEVICES)
     facts = load_node_facts([CAP, CHANNEL, "/dev/nvidia-caps/nvidia-capX", "/dev/nvidia9"], dev=tmp_path, proc=tmp_path)
-    assert list(facts.values()) == [
-        NodeFacts(type="c", major=237, minor=21),
-        NodeFacts(type="c", major=234, minor=3),
-        None,
-        None,
-    ]
+    assert facts == {
+        CAP: NodeFacts(type="c", major=237, minor=21),
+        CHANNEL: NodeFacts(type="c", major=234, minor=3),
+    }
 
 
 @pytest.mark.parametrize(
@@ -74,14 +72,14 @@ def test_nodes_that_the_driver_makes_on_demand_have_the_numbers_that_the_kernel_
 def test_numbers_that_the_kernel_does_not_tell_are_not_made_up(tmp_path, devices):
     if devices is not None:
         (tmp_path / "devices").write_text(devices)
-    assert load_node_facts([CAP, CHANNEL], dev=tmp_path, proc=tmp_path) == {CAP: None, CHANNEL: None}
+    assert load_node_facts([CAP, CHANNEL], dev=tmp_path, proc=tmp_path) == {}
 
 
 def test_a_node_that_may_not_be_looked_at_is_not_there(tmp_path):
     def refuse(path):
         raise PermissionError(errno.EACCES, "no", path)
 
-    assert load_node_facts(["/dev/nvidia0"], dev=tmp_path, stat_node=refuse) == {"/dev/nvidia0": None}
+    assert load_node_facts(["/dev/nvidia0"], dev=tmp_path, stat_node=refuse) == {}
 
 
 PCI = "0000:1b:00.0"
