@@ -18,7 +18,7 @@ from nvdp.errors import HostError
 from nvdp.host.files import load_text
 
 _MAX_LINKS: Final = 40  # as the kernel, which gives up a path with more
-_MAX_ENTRIES: Final = 65_536  # of a directory: /usr/lib of a full desktop has a tenth of it
+_MAX_ENTRIES: Final = 65_536  # /usr/lib of a full desktop has a tenth of it
 _ABSENT: Final = frozenset({errno.ENOENT, errno.ENOTDIR})
 
 
@@ -44,11 +44,13 @@ class Found(msgspec.Struct, frozen=True):
 class DriverRoot:
     """Paths are those of the other system: absolute, ``/usr/lib64``. Raises nothing, blocks as long as the disk does.
 
-    What is there but cannot be looked at counts as absent, and ``problems`` gets a line about it, for people.
+    What is there but cannot be looked at counts as absent, and ``problems`` gets a line about it, for people. Of a
+    directory, ``max_entries`` are looked at.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, max_entries: int = _MAX_ENTRIES) -> None:
         self._prefix = str(root).rstrip("/")
+        self._max_entries = max_entries
         self._problems: dict[str, None] = {}
 
     @property
@@ -74,12 +76,12 @@ class DriverRoot:
         names: list[str] = []
         try:
             with os.scandir(self._prefix + source) as entries:
-                names.extend(entry.name for entry in itertools.islice(entries, _MAX_ENTRIES + 1))
+                names.extend(entry.name for entry in itertools.islice(entries, self._max_entries + 1))
         except OSError as error:
             self._note(directory, error)
-        if len(names) > _MAX_ENTRIES:
-            self._problems[f"{directory}: only {_MAX_ENTRIES} of its entries were looked at"] = None
-        return tuple(sorted(filter(str.isprintable, names[:_MAX_ENTRIES])))
+        if len(names) > self._max_entries:
+            self._problems[f"{directory}: only {self._max_entries} of its entries were looked at"] = None
+        return tuple(sorted(filter(str.isprintable, names[: self._max_entries])))
 
     def load_start(self, path: str, *, limit_bytes: int) -> bytes | None:
         """The first bytes of a regular file; None if there is none, or it may not be read."""

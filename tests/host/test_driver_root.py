@@ -132,3 +132,13 @@ def test_the_start_of_a_file_is_read_and_of_nothing_else(tmp_path):
         f"{tmp_path}/directory: is a directory; a file is needed",
         f"{tmp_path}/pipe: is a named pipe; a file is needed",
     )
+
+
+def test_a_gigantic_directory_is_looked_at_in_part_and_that_is_said(tmp_path):
+    build_tree(tmp_path, "a\nb\nc\n")
+    looked = DriverRoot(tmp_path, max_entries=3)
+    assert looked.list_names("/") == ("a", "b", "c")
+    assert looked.problems == ()
+    looked = DriverRoot(tmp_path, max_entries=2)
+    assert len(looked.list_names("/")) == 2
+    assert looked.problems == ("/: only 2 of its entries were looked at",)
