@@ -12,6 +12,8 @@ from typing import Final
 
 import msgspec
 
+from nvdp.model.platforms import Platform
+
 VENDOR: Final = "k8s.device-plugin.nvidia.com"
 ALL: Final = "all"
 
@@ -67,7 +69,8 @@ def qualify(cdi_class: CdiClass, device: str) -> str:
 class CdiDevice(msgspec.Struct, frozen=True, kw_only=True):
     """One GPU or MIG device to be written, under each of ``names``: its UUID, and its index where pods know that.
 
-    ``nodes`` are the paths of its device nodes as containers see them (``/dev/nvidia0``, ``/dev/nvidia-caps/…``).
+    ``nodes`` are the paths of its device nodes as containers see them (``/dev/nvidia0``, ``/dev/nvidia-caps/…``), none
+    on a Tegra system, whose own lists have them.
     ``pci`` is where its display nodes are looked for, None where a container must not have them.
     """
 
@@ -87,6 +90,7 @@ class CdiWish(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     enabled: bool = True
+    platform: Platform = Platform.NVML
     devices: tuple[CdiDevice, ...] = ()
     keep: frozenset[str] = frozenset()
     keep_classes: frozenset[CdiClass] = frozenset()
