@@ -9,6 +9,7 @@ from nvdp.model.cdi import CdiDevice, CdiWish, build_device_name
 from nvdp.model.health import Ailment
 from nvdp.model.inventory import Inventory
 from nvdp.model.listing import DeviceIDStrategy
+from nvdp.model.platforms import TEGRA_UUID
 from nvdp.model.reasons import Cause
 from nvdp.planning.devices import Device, find_profile
 from nvdp.planning.indices import BY_UUID
@@ -48,6 +49,7 @@ def build_wish(
     )
     named = {name for device in devices for name in device.names}
     return CdiWish(
+        platform=inventory.platform,
         devices=devices,
         keep=held - named,
         features=list_features(config),
@@ -65,10 +67,11 @@ def build_wish(
 def _build_device(config: Config, device: Device) -> CdiDevice | None:
     """None where its nodes are not known: it is listed Unhealthy then."""
     nodes = list_nodes(device)
-    if not nodes or (device.instance is not None and not device.instance.nodes):
+    is_known = bool(nodes) or device.uuid == TEGRA_UUID
+    if not is_known or (device.instance is not None and not device.instance.nodes):
         return None
     by_index = config.flags.plugin.device_id_strategy is DeviceIDStrategy.INDEX
-    names = (device.uuid, device.index) if by_index else (device.uuid,)
+    names = dict.fromkeys((device.uuid, device.index) if by_index else (device.uuid,))
     return CdiDevice(
         names=tuple(map(build_device_name, names)), nodes=nodes, pci=device.pci if _may_draw(device) else None
     )
