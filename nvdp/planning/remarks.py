@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from nvdp.config.schema import Config, MigStrategy, PreStartCheck
 from nvdp.config.unbuilt import Outcome, find_unbuilt
 from nvdp.model.inventory import Inventory
+from nvdp.model.listing import DeviceListStrategy
 from nvdp.model.names import Pattern
 from nvdp.model.status import EXCLUDED
 from nvdp.planning.allotment import allot
@@ -17,6 +18,7 @@ from nvdp.planning.devices import Device, list_known
 from nvdp.planning.entries import list_entries
 from nvdp.planning.pins import list_references
 from nvdp.planning.plan import Plan
+from nvdp.planning.wording import join_some
 
 
 def find_warnings(config: Config, inventory: Inventory, pins: Mapping[str, str], plan: Plan) -> Iterator[str]:
@@ -27,6 +29,7 @@ def find_warnings(config: Config, inventory: Inventory, pins: Mapping[str, str],
     yield from _find_near_misses(config, ours)
     if config.resources.mig and config.flags.mig_strategy is MigStrategy.NONE:
         yield "resources.mig: no effect while flags.migStrategy is none, under which no MIG device is offered"
+    yield from _find_rivals(config, plan)
     yield from _find_ignored_keys(config)
     if inventory.gpus and not ours:
         yield "devices.exclude: every GPU of this node is excluded"
@@ -52,6 +55,10 @@ def find_notes(
     yield from _find_idle_patterns(config, _find_ours(plan))
     yield from _find_moved_indices(config, plan, pins, unpinned)
     yield from _find_mixtures(plan)
+    if DeviceListStrategy.VOLUME_MOUNTS in config.flags.plugin.device_list_strategy:
+        key = "accept-nvidia-visible-devices-as-volume-mounts = true"
+        where = "the NVIDIA container toolkit's config.toml"
+        yield f"flags.plugin.deviceListStrategy: volume-mounts needs {key} in {where}"
     if config.allocation.pre_start_check is not PreStartCheck.NONE:
         yield "allocation.preStartCheck: an nvdp that starts with it uses it; one that runs keeps what it started with"
 
@@ -66,6 +73,16 @@ def _find_ignored_keys(config: Config) -> Iterator[str]:
     for unbuilt in find_unbuilt(config):
         if unbuilt.outcome is Outcome.WARN:
             yield f"{config.name}:{unbuilt.line}: {unbuilt.sentence}" if unbuilt.line else unbuilt.sentence
+
+
+def _find_rivals(config: Config, plan: Plan) -> Iterator[str]:
+    """Resources of which a container sees one only: each sets the same variable, and the kubelet keeps one of them."""
+    by_variable = set(config.flags.plugin.device_list_strategy) == {DeviceListStrategy.ENVVAR}
+    if by_variable and len(plan.planned) > 1:
+        yield (
+            f"{join_some(sorted(plan.planned))}: a container that asks for two of them sees the devices of one only, "
+            "at random; flags.plugin.deviceListStrategy: volume-mounts or cdi-cri gives it both"
+        )
 
 
 def _find_near_misses(config: Config, devices: Sequence[Device]) -> Iterator[str]:

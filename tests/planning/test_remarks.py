@@ -130,6 +130,39 @@ def test_a_key_without_effect_yet_is_a_warning_and_one_that_withholds_nothing_he
     assert warning.endswith("it is ignored")
 
 
+TWO = "flags: {migStrategy: mixed, plugin: {deviceListStrategy: %s}}"
+ONE_ONLY = (
+    "nvidia.com/gpu, nvidia.com/mig-1g.10gb: a container that asks for two of them sees the devices of one only, at "
+    "random; flags.plugin.deviceListStrategy: volume-mounts or cdi-cri gives it both"
+)
+
+
+def test_two_resources_that_set_the_same_variable_are_a_warning():
+    assert remarks(TWO % "envvar", cut(0, "1g.10gb"), gpu(1)) == ([ONE_ONLY], [])
+    assert remarks(TWO % "envvar", gpu(0), gpu(1)) == ([], [])
+    assert remarks(TWO % "envvar", cut(0, "1g.10gb", "1g.10gb")) == ([], [])
+
+
+@pytest.mark.parametrize("ways", ["cdi-cri", "cdi-annotations", "[envvar, cdi-cri]"])
+def test_where_each_resource_names_its_own_devices_there_is_nothing_to_warn_of(ways):
+    assert remarks(TWO % ways, cut(0, "1g.10gb"), gpu(1)) == ([], [])
+
+
+@pytest.mark.parametrize("ways", ["volume-mounts", "[envvar, volume-mounts]"])
+def test_what_the_toolkit_must_be_told_for_mounts_is_noted(ways):
+    warnings, (note,) = remarks(TWO % ways, cut(0, "1g.10gb"), gpu(1))
+    assert warnings == []
+    assert note == (
+        "flags.plugin.deviceListStrategy: volume-mounts needs accept-nvidia-visible-devices-as-volume-mounts = true "
+        "in the NVIDIA container toolkit's config.toml"
+    )
+
+
+def test_both_ways_of_cdi_are_one_warning():
+    (warning,) = remarks("flags: {plugin: {deviceListStrategy: [cdi-cri, cdi-annotations]}}", gpu(0))[0]
+    assert warning.endswith("cdi-annotations and cdi-cri name the same devices; only cdi-cri is sent")
+
+
 def test_different_replicas_under_one_name_are_pointed_out():
     text = """\
 sharing:
