@@ -11,6 +11,7 @@ from typing import Final
 from nvdp.config.schema import Config
 from nvdp.model.cdi import ALL, CdiClass, CdiState, qualify
 from nvdp.model.listing import CDI_STRATEGIES, DeviceIDStrategy
+from nvdp.model.platforms import WSL_NODE, WSL_UUID
 from nvdp.model.reasons import Cause
 from nvdp.planning.devices import Device
 
@@ -30,6 +31,8 @@ def passes_nodes(config: Config) -> bool:
 
 def list_nodes(device: Device) -> tuple[str, ...]:
     """The nodes without which a container cannot use the device: its GPU's, and those that give access to a part."""
+    if device.uuid == WSL_UUID:
+        return (WSL_NODE,)
     own = (f"/dev/nvidia{device.minor}",) if device.minor is not None else ()
     return own if device.instance is None else (*own, *device.instance.nodes)
 
@@ -98,7 +101,7 @@ def _find_missing_node(config: Config, device: Device, missing_nodes: Collection
     missing = [path for path in nodes if path in missing_nodes]
     if missing:
         what = "is" if len(missing) == 1 else "are"
-        return Cause.NODES_MISSING, f"{', '.join(missing)} {what} not on this node; nvidia-modprobe -c 0 -u makes them"
+        return Cause.NODES_MISSING, f"{', '.join(missing)} {what} not on this node"
     return None
 
 
@@ -108,8 +111,7 @@ def _find_missing_channel(config: Config, imex_channels: Collection[int]) -> tup
     missing = [channel for channel in config.imex.channel_ids if channel not in imex_channels]
     if not missing:
         return None
-    node = build_imex_node(missing[0])
-    return Cause.IMEX_MISSING, f"imex.required: {node} is not on this node; nvidia-modprobe -s -i {missing[0]} makes it"
+    return Cause.IMEX_MISSING, f"{build_imex_node(missing[0])} is not on this node, and imex.required is true"
 
 
 def _find_missing_name(config: Config, device: Device, cdi: CdiState | None) -> tuple[Cause, str] | None:

@@ -110,6 +110,18 @@ DEVICE: Final = {
         "lspci -d 10de: and dmesg on the node; a card that was taken out on purpose leaves the list after "
         "devices.removeAfter"
     ),
+    Cause.NODES_MISSING: (
+        "nvidia-smi as root on the node makes the device nodes, or nvidia-modprobe; nvidia-persistenced keeps them. "
+        "It comes by itself then"
+    ),
+    Cause.CDI_MISSING: (
+        "see the log's line CDIFailed; /var/run/cdi and the driver root must be mounted in nvdp's pod. "
+        "It is tried again by itself"
+    ),
+    Cause.IMEX_MISSING: (
+        "nvidia-modprobe -s -i CHANNEL on the node makes the channel's node, and nvidia-imex must run there; or take "
+        "imex.required out of the file"
+    ),
     Cause.CORDONED: "take it out of {path} in {file} to have it back",
     Cause.HELD: "it comes by itself once they have ended",
     Cause.WITHDRAWING: "they leave by themselves once they have ended",

@@ -426,6 +426,10 @@ REMEDIES = [
     (Cause.FABRIC_DEGRADED, None, "None", "nvidia-smi nvlink -s -i 3"),
     (Cause.FABRIC_DEGRADED, None, "RecoverIMEXDomain", "nvidia-imex"),
     (Cause.ROW_REMAP_FAILURE, None, "GPUReset", "replace the card"),  # no reset ends that
+    (Cause.NODES_MISSING, None, "", "nvidia-modprobe"),
+    (Cause.NODES_MISSING, None, "GPUReset", "nvidia-modprobe"),
+    (Cause.CDI_MISSING, None, "", "CDIFailed"),
+    (Cause.IMEX_MISSING, None, "", "nvidia-imex"),
     (Cause.LOST, None, "", "drain the node and reboot it; if the card is lost again"),
 ]  # fmt: skip
 
