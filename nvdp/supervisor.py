@@ -9,24 +9,15 @@ from __future__ import annotations
 import queue
 import signal
 import time
-import traceback
 from collections.abc import Callable
 
-import msgspec
-
-from nvdp.config.schema import Config
 from nvdp.model.held import Held
-from nvdp.model.listing import DeviceIDStrategy
-from nvdp.model.reasons import Reason
 from nvdp.model.status import DriverState, Status
 from nvdp.planning.announcing import describe_changes
-from nvdp.planning.holders import count_held_elsewhere
-from nvdp.planning.indices import keep_indices, restore_indices
-from nvdp.planning.plan import Inputs, Plan, build_plan
-from nvdp.planning.withdrawal import QUIET_S
 from nvdp.services.collaborators import Collaborators
 from nvdp.services.events import (
     AllocateAnswered,
+    CdiWritten,
     ConfigRead,
     Event,
     GpusScanned,
@@ -41,7 +32,9 @@ from nvdp.services.events import (
 )
 from nvdp.services.offers import Cause
 from nvdp.services.picture import Picture
+from nvdp.services.planner import Planner
 from nvdp.services.restarts import Restarts
+from nvdp.services.specs import Specs
 from nvdp.services.telling import Telling
 
 _STOP_SIGNALS = frozenset({signal.SIGTERM, signal.SIGINT})
@@ -66,14 +59,13 @@ class Supervisor:
         self._events = events
         self._with = collaborators
         self._clock = clock
-        self._scan: GpusScanned | None = None
+        self._scan: GpusScanned | None = None  # as it came
+        self._seen: GpusScanned | None = None  # with what is in the way of devices
         self._telling = Telling(collaborators.log, collaborators.observer)
+        self._specs = Specs(collaborators.specs, clock=clock, wall=wall)
         self._held = held
         self._podresources_up = False
-        self._asked_at = self._allocated_at = float("-inf")
         self._asks_often = False
-        self._plan: Plan | None = None
-        self._plan_error = ""
         self._restarts = Restarts(
             restart=lambda thread: collaborators.offers.restart(thread) or collaborators.restart(thread),
             count=collaborators.observer.service_restarted,
@@ -87,9 +79,7 @@ class Supervisor:
             clock=clock,
             wall=wall,
         )
-        self._indices = restore_indices(collaborators.memory.indices, now=clock())
-        self._cause: Cause | None = None
-        self._stale = False
+        self._planner = Planner(collaborators, self._specs, telling=self._telling, picture=self._picture, clock=clock)
         self._stopping = False
         collaborators.offers.restore(held, names=collaborators.memory.names)
 
@@ -108,8 +98,14 @@ class Supervisor:
 
     def _drain(self) -> list[Event]:
         """All events there are; waits for the first one, at most until time alone may change something."""
-        check_at = self._plan.check_at if self._plan is not None else None
-        times = (check_at, self._restarts.next_at, self._with.adoption.next_at, self._with.steering.next_at)
+        plan = self._planner.plan
+        times = (
+            plan.check_at if plan is not None else None,
+            self._restarts.next_at,
+            self._with.adoption.next_at,
+            self._with.steering.next_at,
+            self._specs.next_at,
+        )
         due = [at for at in times if at is not None]
         events: list[Event] = []
         try:
@@ -119,12 +115,15 @@ class Supervisor:
         except queue.Empty:
             return events
 
-    def _take(self, event: Event) -> None:  # noqa: C901 - the table of what can happen
+    def _take(self, event: Event) -> None:  # noqa: C901, PLR0912 - the table of what can happen
         match event:
             case ConfigRead():
                 self._with.adoption.take(event)
             case GpusScanned():
                 self._take_scan(event)
+            case CdiWritten():
+                self._specs.take(event.state)
+                self._look_again()
             case HeldRead():
                 self._take_held(event)
             case OfferedRead():
@@ -135,10 +134,10 @@ class Supervisor:
                 self._with.offers.note(event)
                 if event.doubtful:
                     self._with.standing.ask_soon()
-                self._stale = self._stale or self._waiting
+                if self._planner.waits:
+                    self._planner.mark()
             case AllocateAnswered():
-                self._allocated_at = self._clock()
-                self._stale = self._stale or self._waiting or self._hands_out_indices
+                self._planner.note_allocation(self._with.adoption.config)
             case PauseOrdered():
                 self._with.steering.order(event.pause)
             case SignalReceived():
@@ -148,50 +147,50 @@ class Supervisor:
             case Ping():
                 event.answered.set()
 
-    @property
-    def _waiting(self) -> bool:
-        return self._plan is not None and self._plan.waiting
-
-    @property
-    def _hands_out_indices(self) -> bool:
-        """Whether it must be remembered, at once, what each pod was told."""
-        config = self._with.adoption.config
-        return config is not None and config.flags.plugin.device_id_strategy is DeviceIDStrategy.INDEX
-
     def _steer(self) -> None:
         """Let go of the driver for a while, if it is time; have holders, who come to light late, asked accordingly."""
-        is_known = self._held.source is not None and self._held.requested_at >= self._allocated_at + QUIET_S
-        is_held = not is_known or self._plan is None or any(self._plan.holders.values())
-        self._with.steering.consider(self._scan, held=is_held)
-        if self._asks_often != (self._waiting or self._with.steering.watches_holders):
+        plan = self._planner.plan
+        is_held = not self._planner.are_holders_known(self._held) or plan is None or any(plan.holders.values())
+        self._with.steering.consider(self._seen, held=is_held)
+        if self._asks_often != (self._planner.waits or self._with.steering.watches_holders):
             self._asks_often = not self._asks_often
             self._with.holders.set_waiting(self._asks_often)
 
-    def _mark(self, cause: str, at: float) -> None:
-        self._stale, self._cause = True, Cause(cause, at)
-
     def _take_scan(self, event: GpusScanned) -> None:
-        before, self._scan = self._scan, event
         self._with.memory.remember_health(event.records)
         if event.inventory is not None and event.driver.state is DriverState.READY:
             self._with.memory.remember_inventory(event.inventory)
+        self._scan = event
+        self._take_seen(self._specs.see(event, self._with.adoption.config))
+
+    def _look_again(self) -> None:
+        """See the last scan under the configuration of now, and by what can be handed over now."""
+        if self._scan is not None:
+            seen = self._specs.see(self._scan, self._with.adoption.config)
+            if seen != self._seen:
+                self._take_seen(seen)
+            self._planner.mark()
+
+    def _take_seen(self, event: GpusScanned) -> None:
+        before, self._seen = self._seen, event
         if event.inventory is None:
             return
         untold = self._with.adoption.find_untold(event.inventory, event.ailments)
-        for uuid in self._telling.tell_scan(event, untold, plan=self._plan, holders=self._held.holdings):
+        for uuid in self._telling.tell_scan(event, untold, plan=self._planner.plan, holders=self._held.holdings):
             self._picture.note_health(uuid, event.wall)
         if before is None or (before.inventory, before.control_nodes) != (event.inventory, event.control_nodes):
-            self._mark("inventory", event.at)
+            self._planner.mark(Cause("inventory", event.at))
             self._with.adoption.follow(event.inventory, event.ailments)
         elif before.ailments != event.ailments:
-            self._mark("health", event.at)
+            self._planner.mark(Cause("health", event.at))
 
     def _take_held(self, event: HeldRead) -> None:
         if self._held.source is None:
             self._with.offers.restore(event.held, names=self._with.memory.names)
         changed = event.held.holdings != self._held.holdings
         self._held, self._podresources_up = event.held, event.podresources_up
-        self._stale = self._stale or changed or self._waiting
+        if changed or self._planner.waits:
+            self._planner.mark()
 
     def _take_directory(self, event: SocketDirectoryChanged) -> None:
         if self._with.offers.kubelet_changed(event.kubelet, at=event.at):
@@ -212,89 +211,37 @@ class Supervisor:
         if self._scan is None or self._scan.inventory is None:
             self._with.steering.configure(self._with.adoption.expected)  # how often to try again is said there
             return
-        before = self._plan
-        applied = self._with.adoption.judge(self._scan.inventory, self._scan.ailments)
-        if applied is not None:
-            self._stale = True
-            if before is not None or self._cause is None:  # the first lists come for the GPUs
-                self._cause = Cause("config", self._with.adoption.due_at)
-        if self._plan_all(self._scan) and applied is not None:
+        planner, adoption = self._planner, self._with.adoption
+        before = planner.plan
+        applied = adoption.judge(self._scan.inventory, self._scan.ailments)
+        if applied is not None or self._is_patience_over:
+            self._look_again()
+        if applied is not None and (before is not None or not planner.has_cause):  # the first lists come for the GPUs
+            planner.mark(Cause("config", adoption.due_at))
+        assert self._seen is not None
+        if planner.turn(adoption.config, self._seen, self._held) and applied is not None:
             self._with.steering.configure(applied)
-            assert self._plan is not None
-            self._with.adoption.confirm(
-                applied, describe_changes(before.planned if before is not None else {}, self._plan.planned)
+            self._with.runtime.judge(applied.flags.plugin.device_list_strategy)
+            assert planner.plan is not None
+            adoption.confirm(
+                applied, describe_changes(before.planned if before is not None else {}, planner.plan.planned)
             )
-            self._telling.tell_emptied(before, self._plan, self._scan.ailments)
+            self._telling.tell_emptied(before, planner.plan, self._seen.ailments)
         elif applied is not None:
-            self._with.adoption.reject(f"planning failed: {self._plan_error}")
-            self._stale = True
-            self._plan_all(self._scan)
-
-    def _plan_all(self, scan: GpusScanned) -> bool:
-        """Plan and give out until nothing more can be done at once. False if planning failed."""
-        while self._with.adoption.config is not None and (self._stale or self._due):
-            self._stale = False
-            if not self._plan_once(self._with.adoption.config, scan):
-                return False
-        return True
+            adoption.reject(f"planning failed: {planner.error}")
+            self._look_again()
+            planner.turn(adoption.config, self._seen, self._held)
 
     @property
-    def _due(self) -> bool:
-        at = self._plan.check_at if self._plan is not None else None
-        return at is not None and at <= self._clock()
-
-    def _plan_once(self, config: Config, scan: GpusScanned) -> bool:
-        """Plan and give out. False if planning failed: then the previous plan stays, and is shown as such."""
-        assert scan.inventory is not None
-        offers, memory = self._with.offers, self._with.memory
-        try:
-            plan = build_plan(
-                Inputs(
-                    config=config,
-                    inventory=scan.inventory,
-                    ailments=scan.ailments,
-                    held=self._held,
-                    given=offers.given,
-                    names=memory.names,
-                    pins=self._with.adoption.pins,
-                    control_nodes=scan.control_nodes,
-                    now=self._clock(),
-                    indices=self._indices,
-                    parents=memory.parents,
-                )
-            )
-        except Exception as error:  # noqa: BLE001 - a defect in planning must not take away what is given out
-            text = f"{type(error).__name__}: {error}"
-            if text != self._plan_error:
-                self._with.log(
-                    Reason.SERVICE_RESTARTED,
-                    f"planning failed, the previous plan stays: {text}",
-                    error=text,
-                    trace=traceback.format_exc(),
-                )
-            self._plan_error = text
-            self._plan = None if self._plan is None else msgspec.structs.replace(self._plan, check_at=None)
-            return False
-        self._plan_error = ""
-        before, self._plan, self._indices = self._plan, plan, plan.indices
-        memory.remember_handed_out(indices=keep_indices(plan.indices), parents=plan.parents)
-        self._picture.note_plan(plan)
-        if offers.carry_out(plan.lists, cause=self._cause):
-            memory.remember_names(plan.lists)
-        self._cause = None
-        self._telling.tell_plan(before, plan)
-        if plan.ask_since is not None and self._asked_at < plan.ask_since:
-            self._asked_at = self._clock()
-            self._with.holders.ask()
-        offers.set_held_elsewhere(count_held_elsewhere(plan.lists, self._held, parents=plan.parents))
-        return True
+    def _is_patience_over(self) -> bool:
+        return self._specs.next_at is not None and self._specs.next_at <= self._clock()
 
     def _build_status(self) -> Status:
         return self._picture.build(
-            self._scan,
-            self._plan,
+            self._seen,
+            self._planner.plan,
             pause=self._with.steering.pause,
-            planning_error=self._plan_error,
+            planning_error=self._planner.error,
             held=self._held,
             podresources_up=self._podresources_up,
         )

@@ -10,10 +10,10 @@ import queue
 import random
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from nvdp import __version__
 from nvdp.app.answers import Answers
@@ -22,21 +22,19 @@ from nvdp.app.gpus import build_driver_services, find_driver_root
 from nvdp.app.orders import NodeOrders
 from nvdp.app.past import build_past, parse_last_good
 from nvdp.app.signals import catch_signals
+from nvdp.app.starting import build_socket_watch, warn_at_start
 from nvdp.config.overrides import Overrides
 from nvdp.config.process import ProcessOptions
-from nvdp.config.unbuilt import find_unbuilt_options
 from nvdp.errors import HostError
 from nvdp.host.boot import load_boot_id
-from nvdp.host.change import PathWatch
 from nvdp.host.container import WornContainer
-from nvdp.host.files import find_static_mount
 from nvdp.host.pause_file import PauseFile
-from nvdp.host.state import StateDirectory
+from nvdp.host.state import State, StateDirectory
 from nvdp.host.watch import Watcher
 from nvdp.http.control_server import ControlServer
 from nvdp.http.server import HttpServer
 from nvdp.kubelet.checkpoint import CHECKPOINT_NAME, load_checkpoint
-from nvdp.kubelet.sockets import SocketIdentity, check_socket_directory, is_listening, socket_directory_fingerprint
+from nvdp.kubelet.sockets import check_socket_directory, is_listening
 from nvdp.log import (
     TERMINATION_LOG,
     StreamLog,
@@ -51,7 +49,7 @@ from nvdp.model.held import Held
 from nvdp.model.listing import ResourceList
 from nvdp.model.reasons import Level, Reason
 from nvdp.model.status import Trouble
-from nvdp.services.events import Event, SocketDirectoryChanged
+from nvdp.services.events import Event
 from nvdp.services.gpus import GpuService
 from nvdp.services.idle import IdleCheck
 from nvdp.services.remembering import Memory
@@ -59,15 +57,16 @@ from nvdp.services.steering import Steering
 
 if TYPE_CHECKING:
     from nvdp.kubelet.starts import StartCheck
-    from nvdp.services.configuration import ConfigurationFile
+    from nvdp.services.adoption import Adoption
+    from nvdp.services.cdi import CdiService
     from nvdp.services.held import HeldService
     from nvdp.services.offers import Offers
     from nvdp.services.resource import ResourceActor
 
-_DEV, _HOST_DEV = Path("/dev"), Path("/host-dev")
+_DEV = Path("/dev")
 _HELD_WAIT_S = 1.0
 _FLUSH_S = 1.0
-_Troubled: TypeAlias = tuple[Watcher, Memory, HttpServer, IdleCheck]
+_Troubled: TypeAlias = "tuple[Watcher, Memory, HttpServer, IdleCheck, CdiService]"
 
 
 def run(options: ProcessOptions, overrides: Overrides) -> None:
@@ -126,11 +125,11 @@ class Daemon:
         gpus.start()
 
         # grpc takes longer to import than everything else together; the child looks for GPUs meanwhile.
+        from nvdp.app.handing import build_cdi_service  # noqa: PLC0415 - see above
+        from nvdp.host.runtime_config import RuntimeCheck  # noqa: PLC0415 - see above
         from nvdp.kubelet.podresources import PodResourcesClient  # noqa: PLC0415 - see above
         from nvdp.kubelet.server import choose_socket_path, remove_stale_sockets  # noqa: PLC0415 - see above
-        from nvdp.services.adoption import Adoption  # noqa: PLC0415 - see above
         from nvdp.services.collaborators import Collaborators  # noqa: PLC0415 - see above
-        from nvdp.services.configuration import ConfigurationFile  # noqa: PLC0415 - brings YAML, see above
         from nvdp.services.held import HeldService  # noqa: PLC0415 - see above
         from nvdp.services.offers import Offers  # noqa: PLC0415 - see above
         from nvdp.services.standing import StandingService  # noqa: PLC0415 - see above
@@ -154,21 +153,22 @@ class Daemon:
             log=log,
             clock=time.monotonic,
         )
-        adoption = Adoption(
-            last_good=parse_last_good(state, self._overrides, log=log),
-            memory=memory,
-            log=log,
-            count_edit=self._metrics.config_edit,
-            wall=time.time,
-            clock=time.monotonic,
-            choose_delay_s=partial(random.uniform, 0.0, options.apply_jitter.seconds),
-        )
+        adoption = self._build_adoption(state, memory)
         standing = StandingService(self._post, pod_resources=PodResourcesClient(options.pod_resources_socket))
-        configuration = ConfigurationFile(options.config_file, self._overrides, self._post)
-        watcher = Watcher(self._build_watches(configuration), log=log)
-        answers = self._build_answers(offers, held, gpus, pause_file, lambda: (watcher, memory, http, idle))
+        specs, runtime = build_cdi_service(options, post=self._post, log=log), RuntimeCheck(log=log)
+        watcher = self._build_watcher(specs)
+        answers = self._build_answers(
+            offers,
+            held,
+            gpus,
+            pause_file,
+            lambda: [
+                *self._find_troubles((watcher, memory, http, idle, specs)),
+                *runtime.find_troubles(),
+            ],
+        )
         http, control = self._build_servers(answers)
-        services = (gpus, held, standing, memory, watcher, http, control, idle)
+        services = (gpus, held, standing, memory, watcher, http, control, idle, specs)
         starts = {service.THREAD: service.start for service in services}
         supervisor = Supervisor(
             self._events,
@@ -178,17 +178,22 @@ class Daemon:
                 steering=steering,
                 holders=held,
                 standing=standing,
+                specs=specs,
+                runtime=runtime,
                 memory=memory,
                 observer=self._metrics,
                 log=log,
                 restart=partial(_start, starts),
-                look_now=partial(_call_all, (gpus.look_now, held.ask, standing.ask_soon, watcher.check_now)),
+                look_now=partial(
+                    _call_all, (gpus.look_now, held.ask, standing.ask_soon, watcher.check_now, specs.look)
+                ),
                 publish_status=answers.publish,
             ),
             held=held.first_answer(_HELD_WAIT_S) or Held(),
         )
-        self._warn()
+        self._troubles = warn_at_start(options, log)
         standing.start()
+        specs.start()
         watcher.start()
         http.start()
         control.start()
@@ -198,6 +203,30 @@ class Daemon:
         memory.flush(_FLUSH_S)
         log(Reason.STOPPED, f"nvdp {__version__}")
         return code
+
+    def _build_adoption(self, state: State, memory: Memory) -> Adoption:
+        from nvdp.services.adoption import Adoption  # noqa: PLC0415 - see ``run``
+
+        return Adoption(
+            last_good=parse_last_good(state, self._overrides, log=self._log),
+            memory=memory,
+            log=self._log,
+            count_edit=self._metrics.config_edit,
+            wall=time.time,
+            clock=time.monotonic,
+            choose_delay_s=partial(random.uniform, 0.0, self._options.apply_jitter.seconds),
+        )
+
+    def _build_watcher(self, specs: CdiService) -> Watcher:
+        """What is followed: the kubelet's directory, the CDI specs, and the configuration if it is a file."""
+        from nvdp.services.configuration import ConfigurationFile  # noqa: PLC0415 - brings YAML, see ``run``
+
+        configuration = ConfigurationFile(self._options.config_file, self._overrides, self._post)
+        followed = configuration.build_watch()
+        if followed is None:
+            configuration.read()
+        sockets = build_socket_watch(self._options.kubelet_socket, self._post)
+        return Watcher([sockets, *filter(None, [followed]), specs.build_watch()], log=self._log)
 
     def _build_servers(self, answers: Answers) -> tuple[HttpServer, ControlServer]:
         options, log = self._options, self._log
@@ -218,7 +247,7 @@ class Daemon:
         held: HeldService,
         gpus: GpuService,
         pause_file: PauseFile,
-        services: Callable[[], _Troubled],
+        find_troubles: Callable[[], Iterable[Trouble]],
     ) -> Answers:
         answers = Answers(
             metrics=self._metrics,
@@ -228,13 +257,13 @@ class Daemon:
             container_problem=WornContainer(
                 directory=self._directory,
                 dev=_DEV,
-                host_dev=_HOST_DEV,
+                host_dev=self._options.host_dev,
                 follows_driver=Path(find_driver_root(self._overrides)).is_dir(),
                 get_driver=lambda: answers.status.driver,
                 clock=time.monotonic,
             ),
             refresh_holders=held.refresh,
-            find_troubles=lambda: self._find_troubles(services()),
+            find_troubles=find_troubles,
             orders=NodeOrders(file=pause_file, post=self._post, gpus=gpus, get_status=lambda: answers.status),
         )
         return answers
@@ -256,31 +285,6 @@ class Daemon:
             log_allocations=self._options.log_allocations,
             start_check=start_check,
         )
-
-    def _build_watches(self, configuration: ConfigurationFile) -> list[PathWatch[Any]]:
-        """What is followed: the kubelet's directory, and the configuration if it is a file."""
-        directory, socket = self._directory, self._options.kubelet_socket.name
-
-        def tell(found: Mapping[str, SocketIdentity]) -> None:
-            self._post(SocketDirectoryChanged(kubelet=found.get(socket), at=time.monotonic()))
-
-        fingerprint = partial(socket_directory_fingerprint, directory)
-        sockets = PathWatch(fingerprint=fingerprint, directories=lambda: (directory,), on_change=tell)
-        followed = configuration.build_watch()
-        if followed is None:
-            configuration.read()
-        return [sockets] if followed is None else [sockets, followed]
-
-    def _warn(self) -> None:
-        """What is worth a warning once, at the start."""
-        options, log = self._options, self._log
-        for unbuilt in find_unbuilt_options(options):
-            log(Reason.FEATURE_NOT_BUILT, unbuilt.sentence, path=unbuilt.path)
-        if options.config_file is not None and find_static_mount(options.config_file):
-            path = str(options.config_file)
-            text = f"{path} is a subPath mount: no edit of the ConfigMap reaches it; mount the directory"
-            log(Reason.CONFIG_MOUNT_STATIC, text, config=path)
-            self._troubles = (Trouble(reason=Reason.CONFIG_MOUNT_STATIC.word, text=text),)
 
     def _report_from(self, asked: str) -> Callable[[Exception], None]:
         text = f"a request to the {asked} failed"

@@ -127,12 +127,26 @@ def find_static_mount(path: Path, *, mountinfo: Path = Path("/proc/self/mountinf
 
     Its content stays what it was when the container started. False where mounts cannot be read.
     """
-    try:
-        mounts = mountinfo.read_bytes()
-    except OSError:
-        return False
     names = {os.fsencode(os.path.abspath(path)), os.fsencode(_find_real_path(path))}  # noqa: PTH100 - as above
-    return any(_mount_point(line) in names for line in mounts.splitlines())
+    return not names.isdisjoint(_load_mount_points(mountinfo))
+
+
+def is_mounted(directory: Path, *, mountinfo: Path = Path("/proc/self/mountinfo")) -> bool:
+    """Whether the directory, or one above it short of the root, is a mount point. True where mounts cannot be read.
+
+    In a container nothing else is of the node: what is written elsewhere, nobody outside sees.
+    """
+    mounts = _load_mount_points(mountinfo)
+    real = Path(_find_real_path(directory))
+    return not mounts or any(os.fsencode(path) in mounts for path in (real, *real.parents[:-1]))
+
+
+def _load_mount_points(mountinfo: Path) -> set[bytes]:
+    """All of this process; none where they cannot be read."""
+    try:
+        return set(map(_mount_point, mountinfo.read_bytes().splitlines()))
+    except OSError:
+        return set()
 
 
 def _mount_point(line: bytes) -> bytes:

@@ -18,7 +18,8 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     host's own ``/dev`` and is not there; a node that is not a key could not be looked for. ``control_nodes`` are those
     that exist; ``displays`` the display nodes by the PCI address of their GPU. ``features`` are the device nodes that
     exist for gdrcopy, gds and mofed; ``gds_files`` which of ``/run/udev`` and ``/etc/cufile.json`` exist.
-    ``extra_nodes`` come with every device, where the driver's own lists say so (Tegra). ``prior`` are the specs on
+    ``extra_nodes`` come with every device, where the driver's own lists say so (Tegra). ``hook_problem`` says why
+    containers will not start with the specs, empty if they will, or that cannot be seen. ``prior`` are the specs on
     disk, for what must stay as it was written.
     """
 
@@ -29,4 +30,5 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     features: Mapping[CdiClass, tuple[str, ...]] = {}
     gds_files: tuple[str, ...] = ()
     extra_nodes: tuple[str, ...] = ()
+    hook_problem: str = ""
     prior: Mapping[CdiClass, CdiSpec] = {}

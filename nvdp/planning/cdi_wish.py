@@ -28,8 +28,6 @@ def build_wish(
     *,
     ailments: Mapping[str, Ailment],
     means: Means,
-    feature_flags: tuple[str, ...] = (),
-    disabled_hooks: tuple[str, ...] = (),
 ) -> CdiWish:
     """What to write for this plan.
 
@@ -59,8 +57,6 @@ def build_wish(
         dev_root=flags.nvidia_dev_root or flags.nvidia_driver_root,
         container_driver_root=flags.plugin.container_driver_root,
         hook_path=flags.plugin.nvidia_ctk_path,
-        feature_flags=feature_flags,
-        disabled_hooks=disabled_hooks,
     )
 
 

@@ -27,6 +27,7 @@ from nvdp.planning.indices import Indices, Renumbered, judge_indices
 from nvdp.planning.leaving import Leaving, Lists
 from nvdp.planning.ledger import Given, find_known, find_leaving, number_of_id, our_holdings, uuid_of_id
 from nvdp.planning.locality import Locality
+from nvdp.planning.means import Means
 from nvdp.planning.numbering import choose_numbers
 from nvdp.planning.rivals import Rivals, find_parents
 from nvdp.planning.withdrawal import Waiting, is_unseen, may_give_up
@@ -36,8 +37,8 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that a plan depends on. ``now`` is monotonic seconds.
 
     ``names`` are the resources that we advertise or once did; ``pins`` are the UUIDs behind references and counts;
-    ``control_nodes`` are the driver's device nodes that exist on this node; ``indices`` and ``parents`` are those of
-    the plan before. ``ailments`` are by the UUIDs of GPUs and of MIG devices: that of a GPU is of any of its parts.
+    ``means`` is by what devices are handed over; ``indices`` and ``parents`` are of the plan before. ``ailments`` are
+    by the UUIDs of GPUs and of MIG devices: that of a GPU is of any of its parts.
     """
 
     config: Config
@@ -47,7 +48,7 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     given: Mapping[str, Given]
     names: frozenset[str]
     pins: Mapping[str, str]
-    control_nodes: tuple[str, ...]
+    means: Means = Means()
     now: float
     indices: Indices = {}
     parents: Mapping[str, str] = {}
@@ -190,6 +191,7 @@ class _Drafting:
 
     def _build_list(self, resource: str) -> ResourceList:
         offered = tuple(device for device in self._devices if self._form_resource(device) == resource)
+        means = self._inputs.means
         return ResourceList(
             resource=resource,
             devices=fit(self._lists[resource], self._known_by_resource(resource)),
@@ -197,7 +199,10 @@ class _Drafting:
                 self._inputs.config,
                 offered or self._devices,
                 [self._assignments[device.uuid] for device in offered],
-                self._inputs.control_nodes,
+                means.control_nodes,
+                imex_channels=means.imex_channels,
+                cdi_names=means.specs.names if means.specs is not None else (),
+                connections=self._inputs.inventory.connections,
             ),
         )
 

@@ -171,7 +171,6 @@ def build_preview(config: Config, node: Node) -> Preview:
             given=restore(node.held, names=node.names, now=node.held.requested_at - _LONG_S),
             names=node.names,
             pins=pins,
-            control_nodes=(),
             indices=restore_indices(node.indices, now=node.held.requested_at - _LONG_S),
             parents=node.parents,
             now=node.held.requested_at,

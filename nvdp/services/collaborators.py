@@ -9,10 +9,12 @@ import msgspec
 
 from nvdp.log import Log
 from nvdp.model.inventory import Inventory
+from nvdp.model.listing import DeviceListStrategy
 from nvdp.model.status import Status
 from nvdp.planning.course import Record
 from nvdp.services.adoption import Adoption
 from nvdp.services.offers import Offers
+from nvdp.services.specs import SpecWriter
 from nvdp.services.steering import Steering
 from nvdp.services.telling import HealthObserver
 
@@ -30,6 +32,12 @@ class Standing(Protocol):
     """The service that asks what the kubelet offers of ours (services/standing.py)."""
 
     def ask_soon(self) -> None: ...
+
+
+class Runtime(Protocol):
+    """Who knows how the container runtime is configured (host/runtime_config.py)."""
+
+    def judge(self, strategies: Iterable[DeviceListStrategy], /) -> None: ...
 
 
 class Memory(Protocol):
@@ -73,6 +81,8 @@ class Collaborators(msgspec.Struct, frozen=True, kw_only=True):
     steering: Steering
     holders: Holders
     standing: Standing
+    specs: SpecWriter
+    runtime: Runtime
     memory: Memory
     observer: Observer
     log: Log

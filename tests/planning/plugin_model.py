@@ -131,7 +131,6 @@ class Plugin:
             },
             names=self.names,
             pins=self.pins,
-            control_nodes=(),
             now=self.now,
             parents=self.parents,
         )

@@ -114,7 +114,6 @@ def inputs(config: Config, *gpus: Gpu, **others) -> Inputs:
         "given": {},
         "names": frozenset(),
         "pins": {},
-        "control_nodes": (),
         "now": 100.0,
     }
     return Inputs(**(known | {"config": config, "inventory": inventory(*gpus)} | others))

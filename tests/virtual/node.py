@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterable
 
 import msgspec
 
 from nvdp.config.load import parse_config
 from nvdp.config.schema import Config
 from nvdp.kubelet.sockets import SocketIdentity
+from nvdp.model.cdi import CdiClass, CdiState, CdiWish, qualify
 from nvdp.model.held import Held, Holding, Source
 from nvdp.model.inventory import Gpu
-from nvdp.model.listing import ResourceList
+from nvdp.model.listing import DeviceListStrategy, ResourceList
 from nvdp.model.pause import Pause as Order
 from nvdp.model.status import DriverState, DriverStatus, Status
 from nvdp.services.adoption import Adoption
 from nvdp.services.collaborators import Collaborators
 from nvdp.services.events import (
     AllocateAnswered,
+    CdiWritten,
     ConfigRead,
     GpusScanned,
     ServiceCrashed,
@@ -50,6 +53,9 @@ class VirtualNode:
         self.looked = self.asked_standing = 0
         self.configured: list[dict[str, float]] = []
         self.pauses: list[Order | None] = []
+        self.judged: list[tuple[DeviceListStrategy, ...]] = []
+        self.wishes: list[CdiWish] = []
+        self.writes_specs_s: float | None = 0.1  # None: what is wished for is not written
         self._edits_wait_s = edits_wait_s
         self._got_at: dict[str, float] = {}
         self._unreadable_since: float | None = None
@@ -80,6 +86,8 @@ class VirtualNode:
                 steering=self.steering,
                 holders=self.holders,
                 standing=self,
+                specs=self,
+                runtime=self,
                 memory=self.record,
                 observer=self.record,
                 log=self.record,
@@ -105,6 +113,21 @@ class VirtualNode:
 
     def ask_soon(self) -> None:
         self.asked_standing += 1
+
+    def want(self, wish: CdiWish) -> None:
+        self.wishes.append(wish)
+        if self.writes_specs_s is not None:
+            names = {qualify(CdiClass.GPU, name) for device in wish.devices for name in device.names}
+            names |= {qualify(CdiClass.GPU, name) for name in wish.keep}
+            self.tell_specs(*names, after_s=self.writes_specs_s)
+
+    def judge(self, strategies: Iterable[DeviceListStrategy]) -> None:
+        self.judged.append(tuple(strategies))
+
+    def tell_specs(self, *names: str, problem: str = "", after_s: float = 0.0) -> None:
+        """What the writer of the CDI specs says, after a while."""
+        state = CdiState(names=frozenset(names), problem=problem, answered=True)
+        self.clock.after(after_s, lambda: self.clock.put(CdiWritten(state=state, at=self.clock.now)))
 
     def _make_actor(self, listed: ResourceList) -> VirtualActor:
         self.made.append(VirtualActor(listed, self))
@@ -138,7 +161,9 @@ class VirtualNode:
             )
         )
 
-    def scan(self, *gpus: Gpu, ailments=None, state: DriverState = DriverState.READY, found: bool = True) -> None:
+    def scan(
+        self, *gpus: Gpu, ailments=None, state: DriverState = DriverState.READY, found: bool = True, **others
+    ) -> None:
         self.clock.put(
             GpusScanned(
                 driver=DriverStatus(state=state),
@@ -146,6 +171,7 @@ class VirtualNode:
                 ailments=ailments or {},
                 at=self.clock.now,
                 wall=self.clock.now,
+                **others,
             )
         )
 

@@ -1,0 +1,41 @@
+"""What is done once, at a start of the daemon: what is worth a warning, and what is followed from then on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+
+from nvdp.config.process import ProcessOptions
+from nvdp.config.unbuilt import find_unbuilt_options
+from nvdp.host.change import PathWatch
+from nvdp.host.files import find_static_mount
+from nvdp.kubelet.sockets import SocketIdentity, socket_directory_fingerprint
+from nvdp.log import Log
+from nvdp.model.reasons import Reason
+from nvdp.model.status import Trouble
+from nvdp.services.events import Post, SocketDirectoryChanged
+
+
+def warn_at_start(options: ProcessOptions, log: Log) -> tuple[Trouble, ...]:
+    """Log what is worth a warning once, and give back what stays a trouble as long as the process lives."""
+    for unbuilt in find_unbuilt_options(options):
+        log(Reason.FEATURE_NOT_BUILT, unbuilt.sentence, path=unbuilt.path)
+    if options.config_file is None or not find_static_mount(options.config_file):
+        return ()
+    path = str(options.config_file)
+    text = f"{path} is a subPath mount: no edit of the ConfigMap reaches it; mount the directory"
+    log(Reason.CONFIG_MOUNT_STATIC, text, config=path)
+    return (Trouble(reason=Reason.CONFIG_MOUNT_STATIC.word, text=text),)
+
+
+def build_socket_watch(kubelet_socket: Path, post: Post) -> PathWatch[Mapping[str, SocketIdentity]]:
+    """The watch that posts every change in the kubelet's directory of sockets."""
+    directory = kubelet_socket.parent
+
+    def tell(found: Mapping[str, SocketIdentity]) -> None:
+        post(SocketDirectoryChanged(kubelet=found.get(kubelet_socket.name), at=time.monotonic()))
+
+    fingerprint = partial(socket_directory_fingerprint, directory)
+    return PathWatch(fingerprint=fingerprint, directories=lambda: (directory,), on_change=tell)

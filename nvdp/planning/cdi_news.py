@@ -1,0 +1,48 @@
+"""What a change of the CDI specs comes to, in words for the log. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from nvdp.model.cdi import VENDOR, CdiClass
+from nvdp.model.cdi_spec import CdiSpec, names_of
+
+_SHOWN: Final = 4  # names in a row
+
+
+class News(msgspec.Struct, frozen=True, kw_only=True):
+    """``text`` says what was done, and to which names; ``devices`` is how many names there are now."""
+
+    text: str
+    devices: int
+
+
+def list_names(specs: Mapping[CdiClass, CdiSpec]) -> frozenset[str]:
+    """The full names that resolve in them."""
+    return frozenset().union(*map(names_of, specs.values()))
+
+
+def build_news(
+    before: Mapping[CdiClass, CdiSpec],
+    after: Mapping[CdiClass, CdiSpec],
+    *,
+    written: Sequence[str],
+    removed: Sequence[str],
+) -> News:
+    """What writing and removing these files made of the specs before."""
+    old, new = list_names(before), list_names(after)
+    parts = [f"{word} {', '.join(files)}" for word, files in (("wrote", written), ("removed", removed)) if files]
+    changes = [f"{word} {_join(names)}" for word, names in (("new", new - old), ("gone", old - new)) if names]
+    if not changes:
+        changes = ["the same names, as the driver's files or nodes have changed"]
+    return News(text=f"{', '.join(parts)}: {'; '.join(changes)}", devices=len(new))
+
+
+def _join(names: Collection[str]) -> str:
+    """``gpu=all, gpu=GPU-…``: the vendor is in the files' names."""
+    short = [name.removeprefix(f"{VENDOR}/") for name in sorted(names)]
+    more = f" and {len(short) - _SHOWN} more" if len(short) > _SHOWN else ""
+    return f"{', '.join(short[:_SHOWN])}{more}"

@@ -1,0 +1,168 @@
+"""Makes the plan anew, and has it carried out. Belongs to the main thread, as a part of the supervisor."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+
+import msgspec
+
+from nvdp.config.schema import Config
+from nvdp.model.held import Held
+from nvdp.model.listing import DeviceIDStrategy
+from nvdp.model.reasons import Reason
+from nvdp.planning.cdi_wish import build_wish
+from nvdp.planning.holders import count_held_elsewhere
+from nvdp.planning.indices import keep_indices, restore_indices
+from nvdp.planning.plan import Inputs, Plan, build_plan
+from nvdp.planning.provision import uses_cdi
+from nvdp.planning.withdrawal import QUIET_S
+from nvdp.services.collaborators import Collaborators
+from nvdp.services.events import GpusScanned
+from nvdp.services.offers import Cause
+from nvdp.services.picture import Picture
+from nvdp.services.specs import Specs
+from nvdp.services.telling import Telling
+
+
+class Planner:
+    """``plan`` is the newest one, ``error`` says why there is none newer: a defect, which takes nothing away.
+
+    ``mark`` says that something has changed; ``turn`` then plans and gives out until nothing more can be done at once.
+    """
+
+    def __init__(
+        self,
+        collaborators: Collaborators,
+        specs: Specs,
+        *,
+        telling: Telling,
+        picture: Picture,
+        clock: Callable[[], float],
+    ) -> None:
+        self._with = collaborators
+        self._specs = specs
+        self._telling = telling
+        self._picture = picture
+        self._clock = clock
+        self._indices = restore_indices(collaborators.memory.indices, now=clock())
+        self._told: Plan | None = None
+        self._asked_at = float("-inf")
+        self._allocated_at = float("-inf")
+        self._cause: Cause | None = None
+        self._stale = False
+        self._owes_wish = False
+        self.plan: Plan | None = None
+        self.error = ""
+
+    @property
+    def has_cause(self) -> bool:
+        """Whether what the next lists change for is known already."""
+        return self._cause is not None
+
+    @property
+    def waits(self) -> bool:
+        """Whether something waits for holders."""
+        return self._owes_wish or (self.plan is not None and self.plan.waiting)
+
+    def mark(self, cause: Cause | None = None) -> None:
+        """The next turn plans anew; ``cause`` is what its lists change for."""
+        self._stale = True
+        self._cause = cause if cause is not None else self._cause
+
+    def note_allocation(self, config: Config | None) -> None:
+        """An Allocate was answered."""
+        self._allocated_at = self._clock()
+        # Under indices it must be remembered, at once, what each pod was told.
+        by_index = config is not None and config.flags.plugin.device_id_strategy is DeviceIDStrategy.INDEX
+        if self.waits or by_index:
+            self.mark()
+
+    def are_holders_known(self, held: Held) -> bool:
+        """Whether this answer shows what the latest Allocate handed out."""
+        return held.source is not None and held.requested_at >= self._allocated_at + QUIET_S
+
+    def turn(self, config: Config | None, scan: GpusScanned, held: Held) -> bool:
+        """Plan and give out, if that is due. False if planning failed."""
+        while config is not None and (self._stale or self._is_due):
+            self._stale = False
+            if not self._plan_once(config, scan, held):
+                return False
+        return True
+
+    @property
+    def _is_due(self) -> bool:
+        at = self.plan.check_at if self.plan is not None else None
+        return at is not None and at <= self._clock()
+
+    def _plan_once(self, config: Config, scan: GpusScanned, held: Held) -> bool:
+        """Plan and give out. False if planning failed: then the previous plan stays, and is shown as such."""
+        plan = self._draft(config, scan, held)
+        if plan is None:
+            return False
+        self.plan, self._indices = plan, plan.indices
+        if self._wish(config, plan, scan, held):
+            self.plan = msgspec.structs.replace(plan, check_at=None)  # it is made anew when the wait is over
+            return True
+        offers, memory = self._with.offers, self._with.memory
+        memory.remember_handed_out(indices=keep_indices(plan.indices), parents=plan.parents)
+        self._picture.note_plan(plan)
+        if offers.carry_out(plan.lists, cause=self._cause):
+            memory.remember_names(plan.lists)
+        self._cause = None
+        self._telling.tell_plan(self._told, plan)
+        self._told = plan
+        if plan.ask_since is not None and self._asked_at < plan.ask_since:
+            self._asked_at = self._clock()
+            self._with.holders.ask()
+        offers.set_held_elsewhere(count_held_elsewhere(plan.lists, held, parents=plan.parents))
+        return True
+
+    def _draft(self, config: Config, scan: GpusScanned, held: Held) -> Plan | None:
+        assert scan.inventory is not None
+        try:
+            plan = build_plan(
+                Inputs(
+                    config=config,
+                    inventory=scan.inventory,
+                    ailments=scan.ailments,
+                    held=held,
+                    given=self._with.offers.given,
+                    names=self._with.memory.names,
+                    pins=self._with.adoption.pins,
+                    means=self._specs.build_means(scan),
+                    now=self._clock(),
+                    indices=self._indices,
+                    parents=self._with.memory.parents,
+                )
+            )
+        except Exception as error:  # noqa: BLE001 - a defect in planning must not take away what is given out
+            text = f"{type(error).__name__}: {error}"
+            if text != self.error:
+                self._with.log(
+                    Reason.SERVICE_RESTARTED,
+                    f"planning failed, the previous plan stays: {text}",
+                    error=text,
+                    trace=traceback.format_exc(),
+                )
+            self.error = text
+            self.plan = None if self.plan is None else msgspec.structs.replace(self.plan, check_at=None)
+            return None
+        self.error = ""
+        return plan
+
+    def _wish(self, config: Config, plan: Plan, scan: GpusScanned, held: Held) -> bool:
+        """Have the CDI specs follow the plan. Whether the lists have to wait for them.
+
+        They are done away with only when it is known that no pod may want them at its next start.
+        """
+        assert scan.inventory is not None
+        self._owes_wish = False
+        if not uses_cdi(config) and self._specs.are_none:
+            return False
+        wish = build_wish(config, plan, scan.inventory, ailments=scan.ailments, means=self._specs.build_means(scan))
+        if wish.enabled or self.are_holders_known(held):
+            self._specs.want(wish)
+        else:
+            self._owes_wish = True
+        return self._specs.holds_back

@@ -1,0 +1,172 @@
+"""What must be there before a device can be handed over: CDI specs on disk, device nodes, IMEX channels."""
+
+from __future__ import annotations
+
+import pytest
+
+from nvdp.model.cdi import CdiClass, qualify
+from nvdp.model.reasons import Cause, Reason
+from nvdp.services.specs import PATIENCE_S
+from tests.planning.values import GPU, ailment, cut, gpu, parse, uuid
+from tests.virtual.node import VirtualNode
+
+A, B, C = uuid(0), uuid(1), uuid(2)
+CDI = "flags: {plugin: {deviceListStrategy: cdi-cri}}"
+NODES = "flags: {plugin: {passDeviceSpecs: true}}"
+BY_INDEX = "flags: {plugin: {deviceListStrategy: cdi-cri, deviceIDStrategy: index}}"
+
+
+def name(device):
+    return qualify(CdiClass.GPU, device)
+
+
+def started(text="", *gpus, seconds=60.0, writes_specs_s=0.1, **scan):
+    node = VirtualNode()
+    node.writes_specs_s = writes_specs_s
+    node.see_kubelet(node.kubelet)
+    node.read(parse(text), text=text.encode())
+    node.scan(*(gpus or (gpu(0), gpu(1))), **scan)
+    node.run(seconds)
+    return node
+
+
+def told(node, reason):
+    return node.record.texts(reason)
+
+
+def lists_of(node):
+    """Each list that the kubelet took, by the IDs that were Healthy in it."""
+    return [[device.id for device in listed.devices if device.healthy] for _, listed in node.actor(GPU).taken]
+
+
+@pytest.mark.requirement(33)
+def test_the_first_list_comes_when_the_specs_are_written_and_has_all_in_it():
+    node = started(CDI, seconds=0.05)
+    assert node.made == []
+    node.run(60.0)
+    assert lists_of(node) == [[A, B]]
+    assert [device.names for device in node.wishes[-1].devices] == [(A,), (B,)]
+    assert told(node, Reason.DEVICE_UNHEALTHY) == []
+
+
+@pytest.mark.requirement(33)
+def test_specs_that_do_not_come_make_devices_unhealthy_after_a_while_and_well_when_they_do():
+    node = started(CDI, seconds=PATIENCE_S - 0.1, writes_specs_s=None)
+    assert node.made == []
+    node.run(1.0)
+    assert (node.healthy(GPU), node.unhealthy(GPU)) == ([], [A, B])
+    assert {device.cause for device in node.taken(GPU).devices} == {Cause.CDI_MISSING}
+    assert len(told(node, Reason.DEVICE_UNHEALTHY)) == 2
+    node.tell_specs(name(A))
+    node.run(1.0)
+    assert (node.healthy(GPU), node.unhealthy(GPU)) == ([A], [B])
+    assert "CDIMissing" in told(node, Reason.DEVICE_RECOVERED)[0]
+
+
+def test_a_writer_that_says_why_it_cannot_write_is_not_waited_for():
+    node = started(CDI, seconds=0.5, writes_specs_s=None)
+    node.tell_specs(name(A), problem="/var/run/cdi is not there")
+    node.run(0.5)
+    assert (node.healthy(GPU), node.unhealthy(GPU)) == ([A], [B])
+    assert "/var/run/cdi is not there" in node.taken(GPU).by_id[B].text
+
+
+def test_an_edit_that_brings_in_cdi_takes_no_device_away_meanwhile():
+    node = started()
+    node.read(parse(CDI), text=b"cdi")
+    node.run(60.0)
+    assert lists_of(node) == [[A, B]]  # what the kubelet sees is the same; how devices are handed over is not
+    assert node.actor(GPU).feed.current.listed.facts.device_list_strategies != ()
+    assert node.wishes[-1].enabled
+    node.read(parse(BY_INDEX), text=b"index")
+    node.run(60.0)
+    assert lists_of(node) == [[A, B]]
+    assert [device.names for device in node.wishes[-1].devices] == [(A, "0"), (B, "1")]
+
+
+def test_a_device_that_comes_later_is_listed_once_the_specs_have_it():
+    node = started(CDI)
+    node.scan(gpu(0), gpu(1), gpu(2))
+    node.run(60.0)
+    assert lists_of(node) == [[A, B], [A, B, C]]
+
+
+def test_lists_that_wait_for_the_specs_tell_what_happened_meanwhile():
+    node = started(CDI)
+    node.scan(gpu(0), gpu(1), gpu(2))
+    node.run(0.05)
+    node.scan(gpu(0), gpu(1), gpu(2), ailments={A: ailment(Cause.XID)})
+    node.run(60.0)
+    assert lists_of(node)[-1] == [B, C]
+
+
+def test_what_pods_hold_stays_in_the_specs_though_it_is_gone_and_they_are_removed_when_nobody_holds_anything():
+    node = started(CDI)
+    node.allocate("pod", B, GPU)
+    node.run(10.0)
+    node.scan(gpu(0), gpu(1), ailments={B: ailment(Cause.VANISHED)})
+    node.run(10.0)
+    assert [device.names for device in node.wishes[-1].devices] == [(A,)]
+    assert node.wishes[-1].keep == {B}
+    node.read(parse(), text=b"envvar")
+    node.run(60.0)
+    assert (node.wishes[-1].enabled, node.wishes[-1].keep) == (False, {B})
+    node.pods.clear()
+    node.holders.ask()  # as the service does by itself
+    node.run(60.0)
+    assert (node.wishes[-1].enabled, node.wishes[-1].keep) == (False, frozenset())
+    count = len(node.wishes)
+    node.allocate("another", A, GPU)
+    node.holders.ask()
+    node.run(60.0)
+    assert len(node.wishes) == count  # there is nothing left to follow
+
+
+def test_specs_of_a_predecessor_are_not_given_up_before_it_is_known_who_holds_what():
+    node = VirtualNode()
+    node.readable = False
+    node._last_answer = type(node._last_answer)()
+    node._start(None)
+    node.see_kubelet(node.kubelet)
+    node.read(parse())
+    node.scan(gpu(0))
+    node.run(60.0)
+    assert node.wishes == []
+
+
+@pytest.mark.parametrize(
+    ("text", "is_healthy"), [(NODES, False), (CDI, False), ("", True)], ids=["nodes", "cdi", "the runtime's matter"]
+)
+def test_a_device_whose_node_is_missing_is_unhealthy_where_nodes_are_handed_out(text, is_healthy):
+    node = started(text, missing_nodes=("/dev/nvidia1",))
+    assert node.healthy(GPU) == ([A, B] if is_healthy else [A])
+    if not is_healthy:
+        assert node.taken(GPU).by_id[B].cause is Cause.NODES_MISSING
+        node.scan(gpu(0), gpu(1))
+        node.run(5.0)
+        assert node.healthy(GPU) == [A, B]
+
+
+def test_a_gpu_all_of_whose_mig_devices_lack_their_nodes_is_told_once():
+    node = started("flags: {migStrategy: mixed, plugin: {passDeviceSpecs: true}}", cut(0, "1g.5gb", "1g.5gb"), gpu(1))
+    (text,) = told(node, Reason.DEVICE_UNHEALTHY)
+    assert "capability nodes" in text
+    assert node.healthy(GPU) == [B]
+
+
+def test_without_its_imex_channel_no_device_is_offered_where_it_is_required():
+    node = started("imex: {channelIDs: [0], required: true}")
+    assert {device.cause for device in node.taken(GPU).devices} == {Cause.IMEX_MISSING}
+    node.scan(gpu(0), gpu(1), imex_channels=(0,))
+    node.run(5.0)
+    assert node.healthy(GPU) == [A, B]
+
+
+def test_a_fault_of_its_own_counts_before_what_is_in_the_way_of_a_device():
+    node = started(NODES, missing_nodes=("/dev/nvidia1",), ailments={B: ailment(Cause.XID)})
+    assert node.taken(GPU).by_id[B].cause is Cause.XID
+    since = {device.uuid: device.changed_at for device in node.status.devices}
+    node.scan(gpu(0), gpu(1), missing_nodes=("/dev/nvidia1",))
+    node.run(5.0)
+    assert node.actor(GPU).feed.current.listed.by_id[B].cause is Cause.NODES_MISSING
+    assert {device.uuid: device.changed_at for device in node.status.devices} == since
