@@ -85,7 +85,7 @@ def _build_gpus(wish: CdiWish, found: Found) -> _Content:
         else:
             given.append(device)
             devices |= dict.fromkeys(device.names, edits)
-    if given and ALL not in devices:
+    if given:
         devices[ALL] = subtract(_build_device(wish, found, given), common)
     return _Content(common=common, devices=devices, problems=tuple(problems))
 

@@ -387,12 +387,34 @@ def test_the_device_of_tegra_has_the_nodes_that_the_drivers_lists_name():
 
 
 @pytest.mark.invariant(8)
-def test_the_order_in_which_things_were_found_changes_no_byte():
-    wish = replace(WISH, devices=tuple(reversed(WISH.devices)), keep=frozenset({"GPU-old"}))
-    driver = replace(FOUND.driver, libraries=tuple(reversed(FOUND.driver.libraries)))
-    found = replace(with_prior(), driver=driver, control_nodes=tuple(reversed(CONTROL)))
-    plain = replace(WISH, keep=frozenset({"GPU-old"}))
-    assert encode_spec(build_specs(wish, found)[GPU_FILE]) == encode_spec(build_specs(plain, with_prior())[GPU_FILE])
+@pytest.mark.parametrize("prior", [{}, with_prior().prior])
+def test_the_order_in_which_things_were_found_changes_no_byte(prior):
+    kept = replace(WISH, keep=frozenset({"GPU-old"}))
+    links = (Link("b.so.1", "/usr/lib64/b.so"), *FOUND.driver.links)
+    found = replace(FOUND, prior=prior, driver=replace(FOUND.driver, links=links))
+    turned = replace(
+        found,
+        driver=replace(found.driver, links=links[::-1], libraries=found.driver.libraries[::-1]),
+        control_nodes=CONTROL[::-1],
+    )
+    specs = build_specs(kept, found)
+    assert encode_spec(build_specs(replace(kept, devices=WISH.devices[::-1]), turned)[GPU_FILE]) == encode_spec(
+        specs[GPU_FILE]
+    )
+    names = [device.name for device in specs[GPU_FILE].devices]
+    assert names == sorted(names)
+
+
+def test_of_two_files_for_one_place_a_container_gets_the_first():
+    driver = replace(FOUND.driver, libraries=(DriverFile("/a", "/x"), DriverFile("/a", "/y")))
+    assert inject([ZERO], found=replace(FOUND, driver=driver)).mounts["/a"]["hostPath"] == "/x"
+
+
+@pytest.mark.parametrize(("told", "version"), [("580.65.06", "580.65.06"), ("", "550.54.15")])
+def test_the_drivers_version_is_what_the_driver_says_and_else_that_of_its_files(told, version):
+    found = replace(FOUND, driver=replace(FOUND.driver, version="550.54.15"))
+    lines = hooks_of(build(replace(WISH, driver_version=told), found)[GPU_FILE]["containerEdits"])
+    assert f"nvidia-ctk hook enable-cuda-compat --host-driver-version={version}" in lines
 
 
 def test_the_kind_is_that_of_workloads_and_never_of_management():

@@ -51,7 +51,9 @@ facts = st.builds(
 edits = st.builds(
     SpecEdits,
     env=st.sampled_from(((), ("A=1",))),
-    device_nodes=st.sampled_from(((SpecNode(path="/dev/old", host_path="/x/dev/old", uid=1),),)),
+    device_nodes=st.sampled_from(
+        ((SpecNode(path="/dev/old", host_path="/x/dev/old", uid=1),), (SpecNode(path="/dev/old"),))
+    ),
     mounts=st.sampled_from(((), (SpecMount(host_path="/a", container_path="/b", type="bind"),))),
 )
 old_names = st.sampled_from(("GPU-a", "GPU-gone", "0", "all", "MIG-gone"))
