@@ -11,6 +11,7 @@ from nvdp.config.schema import Config, MigStrategy
 from nvdp.errors import FormatError
 from nvdp.model.inventory import Gpu, MigInstance, MigMode
 from nvdp.model.mig import MigProfile, parse_profile
+from nvdp.model.platforms import TEGRA_UUID, WSL_UUID
 from nvdp.planning.assignment import order_gpus
 
 
@@ -26,8 +27,15 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def index(self) -> str:
-        """NVML's: ``3``, or ``3:1`` for a MIG device."""
+        """NVML's: ``3``, or ``3:1`` for a MIG device; ``all`` where one device is all GPUs of WSL2 (NVIDIA's word)."""
+        if self.uuid == WSL_UUID:
+            return WSL_UUID
         return str(self.gpu.index) if self.instance is None else build_place(self.gpu, self.instance)
+
+    @property
+    def is_all_there_is(self) -> bool:
+        """Whether it is the one device of WSL2 or of a Tegra system, where the driver has no control nodes."""
+        return self.uuid in {WSL_UUID, TEGRA_UUID}
 
     @property
     def pci(self) -> str | None:

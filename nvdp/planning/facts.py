@@ -35,6 +35,7 @@ def build_facts(
     plugin = config.flags.plugin
     root = config.flags.nvidia_dev_root
     pass_nodes = passes_nodes(config)
+    controls = () if any(device.is_all_there_is for device in devices) else control_nodes
     channels = find_channels(config, imex_channels)
     time_slicing = config.sharing.time_slicing
     strategy = next((assignment.strategy for assignment in assignments), Strategy.NONE)
@@ -50,7 +51,7 @@ def build_facts(
             for device in devices
         ),
         weights=_weigh(devices, connections) if assignments and strategy is Strategy.NONE else (),
-        control_nodes=_nodes(root, control_nodes) if pass_nodes else (),
+        control_nodes=_nodes(root, controls) if pass_nodes else (),
         device_list_strategies=plugin.device_list_strategy,
         device_id_strategy=plugin.device_id_strategy,
         pass_device_specs=pass_nodes,

@@ -178,7 +178,12 @@ def find_unmatched(config: Config, devices: Sequence[Device], pins: Mapping[str,
         if any(reference.concerns(device, pins) for device in devices):
             continue
         pinned, now = pins.get(reference.key), places.get(reference.ref.text)
-        if pinned is not None:
+        if any(device.is_all_there_is for device in devices):
+            yield (
+                f"{reference.path}: {reference.ref} names no device here: all GPUs of this system are one device, with "
+                "index 0 (fine if other nodes share this file)"
+            )
+        elif pinned is not None:
             yield (
                 f"{reference.path}: {reference.ref} was {pinned}, which is not on this node any more; "
                 "it is not replaced by its neighbour, change the entry to choose another"
