@@ -209,6 +209,12 @@ def test_a_library_behind_links_keeps_the_name_by_which_it_was_found_and_is_take
     assert DriverFile(f"/usr/lib64/{name}", f"/usr/lib/nvidia/current/{name}") in look(tmp_path).libraries
 
 
+def test_a_library_that_two_searched_directories_have_by_a_link_is_given_once(tmp_path):
+    name, current = f"libcuda.so.{VERSION}", "usr/lib/x86_64-linux-gnu/nvidia/current"
+    build_tree(tmp_path, f"{current}/{name}\nusr/lib/x86_64-linux-gnu/{name} -> /{current}/{name}\n")
+    assert look(tmp_path).libraries == (DriverFile(f"/usr/lib/x86_64-linux-gnu/{name}", f"/{current}/{name}"),)
+
+
 def test_a_link_that_leads_nowhere_out_of_the_root_or_in_a_circle_is_no_library(tmp_path):
     build_tree(
         tmp_path,

@@ -91,6 +91,7 @@ sys/devices/pci0000:17/0000:17:01.0/{PCI}/drm/controlD65/
 sys/devices/pci0000:17/0000:17:01.0/{PCI}/drm/version
 dev/dri/card0
 dev/dri/card1
+dev/dri/controlD65
 dev/dri/renderD128
 dev/dri/by-path/pci-0000:03:00.0-card -> ../card0
 dev/dri/by-path/pci-{PCI}-card -> ../card1
