@@ -15,6 +15,7 @@ from nvdp.host.files import (
     config_fingerprint,
     config_settle_s,
     find_static_mount,
+    is_mounted,
     load_text,
 )
 from tests.host.changes import CHANGES, configmap
@@ -166,3 +167,17 @@ def test_a_file_in_a_mounted_directory_is_not_static(tmp_path):
 def test_this_machines_own_mounts_are_understood():
     assert find_static_mount(Path("/proc"))
     assert not find_static_mount(Path("/proc/self/status"))
+
+
+@pytest.mark.parametrize(
+    ("mounts", "is_there"),
+    [(["/"], False), (["/", "/run/cdi"], True), (["/", "/run"], True), (["/", "/run/cdi/below", "/ru"], False)],
+)
+def test_a_directory_is_mounted_if_it_or_one_above_it_short_of_the_root_is(tmp_path, mounts, is_there):
+    mountinfo = tmp_path / "mountinfo"
+    mountinfo.write_text("".join(f"41 36 0:55 / {place} rw - tmpfs tmpfs rw\n" for place in mounts))
+    assert is_mounted(Path("/run/cdi"), mountinfo=mountinfo) is is_there
+
+
+def test_where_mounts_cannot_be_read_a_directory_counts_as_mounted(tmp_path):
+    assert is_mounted(Path("/run/cdi"), mountinfo=tmp_path / "missing")
