@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from nvdp.config.process import ProcessOptions
+import os
+
+from nvdp.config.process import HOST_DEV, ProcessOptions
 from nvdp.host.cdi_files import CdiFiles
 from nvdp.host.cdi_found import FoundFiles
 from nvdp.log import Log
@@ -12,14 +14,13 @@ from nvdp.services.events import Post
 
 def build_cdi_service(options: ProcessOptions, *, post: Post, log: Log) -> CdiService:
     """Not started yet."""
+    in_pod = "KUBERNETES_SERVICE_HOST" in os.environ  # the kubelet gives it to every container
+    # A node has nothing of a simulated driver, but for a /dev that is made for it.
+    is_real = options.simulated_node is None or options.host_dev != HOST_DEV
     return CdiService(
         post,
-        files=CdiFiles(options.cdi_dir),
-        load_found=FoundFiles(
-            host_dev=options.host_dev,
-            is_real=options.simulated_node is None,
-            in_pod=options.host_dev.is_dir(),
-        ).load,
+        files=CdiFiles(options.cdi_dir, in_pod=in_pod),
+        load_found=FoundFiles(host_dev=options.host_dev, is_real=is_real, in_pod=in_pod).load,
         log=log,
         feature_flags=options.cdi_feature_flags,
         disabled_hooks=options.cdi_disable_hooks,

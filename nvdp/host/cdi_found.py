@@ -8,9 +8,9 @@ from typing import Final
 
 from nvdp.errors import HostError
 from nvdp.host.devnodes import choose_dev_view, find_control_nodes
-from nvdp.host.driver_files import load_driver_files
 from nvdp.host.driver_root import DriverRoot
 from nvdp.host.node_facts import find_drm_nodes, find_feature_files, find_feature_nodes, load_node_facts
+from nvdp.host.platform_files import load_platform_files
 from nvdp.model.cdi import NO_HOOKS, CdiClass, CdiWish
 from nvdp.model.cdi_found import Found
 from nvdp.model.cdi_spec import CdiSpec
@@ -48,26 +48,28 @@ class FoundFiles:
         """
         root = self._find_root(wish)
         dev = self._find_dev(wish, root)
+        driver, extra_nodes = load_platform_files(
+            wish.platform, root, version_hint=wish.driver_version, driver_root=wish.driver_root, dev=dev, sys=self._sys
+        )
         displays = self._find_displays(wish, dev)
         features = {feature: find_feature_nodes(feature, dev=dev) for feature in wish.features}
         control_nodes = find_control_nodes(dev)
         paths = {
             *control_nodes,
+            *extra_nodes,
             *(path for device in wish.devices for path in device.nodes),
             *(path for display in displays.values() for path in display.nodes),
             *(path for nodes in features.values() for path in nodes),
             *(_CHANNEL.format(channel) for channel in wish.imex_channels),
         }
-        gds_files = find_feature_files(CdiClass.GDS, root=root) if CdiClass.GDS in wish.features else ()
         return Found(
-            driver=load_driver_files(
-                root, version_hint=wish.driver_version, driver_root=wish.driver_root, sys=self._sys
-            ),
+            driver=driver,
             nodes=self._load_facts(paths, dev),
             control_nodes=control_nodes,
             displays=displays,
             features=features,
-            gds_files=gds_files,
+            gds_files=find_feature_files(CdiClass.GDS, root=root) if CdiClass.GDS in wish.features else (),
+            extra_nodes=extra_nodes,
             hook_problem=self._find_hook_problem(wish, root),
             prior=prior,
         )
