@@ -9,14 +9,14 @@ import posixpath
 from collections.abc import Iterable
 from typing import Final
 
-from nvdp.model.cdi import CdiWish
+from nvdp.model.cdi import NO_HOOKS, CdiWish
 from nvdp.model.cdi_spec import SpecHook
 from nvdp.model.driver_files import DriverFiles, Link
+from nvdp.model.platforms import Platform
 
-ALL_HOOKS: Final = "all"
 # One program has its hooks as commands of a command, the others have them at the top.
 _TOOLKIT: Final = "nvidia-ctk"
-# Nothing that a hook does is worth a log file of its own in each container.
+# As NVIDIA's specs have it: a hook that fails says why, and one that works says nothing.
 _QUIET: Final = ("NVIDIA_CTK_DEBUG=false",)
 
 
@@ -34,9 +34,7 @@ def build_common_hooks(wish: CdiWish, driver: DriverFiles) -> tuple[SpecHook, ..
     """
     version = wish.driver_version or driver.version
     folders = [arg for directory in driver.library_dirs for arg in ("--folder", directory)]
-    by_driver = not wish.devices or any(
-        node.startswith("/dev/nvidia") for device in wish.devices for node in device.nodes
-    )
+    by_driver = wish.platform is Platform.NVML
     return (
         *build_link_hooks(wish, driver.links),
         *(_build_hook(wish, "enable-cuda-compat", f"--host-driver-version={version}") if by_driver and version else ()),
@@ -48,7 +46,7 @@ def build_common_hooks(wish: CdiWish, driver: DriverFiles) -> tuple[SpecHook, ..
 
 def _build_hook(wish: CdiWish, name: str, *args: str) -> tuple[SpecHook, ...]:
     """The hook, or nothing where the configuration has it off."""
-    if name in wish.disabled_hooks or ALL_HOOKS in wish.disabled_hooks:
+    if name in wish.disabled_hooks or NO_HOOKS in wish.disabled_hooks:
         return ()
     program = posixpath.basename(wish.hook_path)
     command = (program, "hook") if program == _TOOLKIT else (program,)

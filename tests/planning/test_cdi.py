@@ -7,9 +7,10 @@ import json
 import msgspec
 import pytest
 
-from nvdp.model.cdi import CdiClass, CdiDevice
+from nvdp.model.cdi import HOOKS, CdiClass, CdiDevice
 from nvdp.model.cdi_spec import SpecDevice, SpecEdits, SpecNode, encode_spec
 from nvdp.model.driver_files import DriverFile, DriverFiles, Link
+from nvdp.model.platforms import Platform
 from nvdp.planning.cdi import build_specs, find_problems
 from tests.planning.cdi_values import (
     CAPS,
@@ -147,6 +148,11 @@ def test_hooks_are_left_out_by_name():
         "update-application-profile",
     ]
     assert "hooks" not in devices_of(document)[ZERO]
+
+
+def test_every_hook_that_can_be_left_out_is_there_but_the_one_that_is_off_by_default():
+    lines = hooks_of(build()[GPU_FILE]["containerEdits"])
+    assert {line.split()[2] for line in lines} == {*HOOKS} - {"chmod"}
 
 
 def test_all_hooks_are_left_out_at_once():
@@ -357,7 +363,7 @@ def test_the_file_of_a_feature_stays_while_pods_may_start_with_it():
 
 def test_all_gpus_of_wsl_are_one_device_with_the_driver_store():
     store = "/usr/lib/wsl/drivers/nv_dispi.inf_amd64_1234"
-    wish = replace(WISH, devices=(CdiDevice(names=("all",), nodes=("/dev/dxg",)),))
+    wish = replace(WISH, platform=Platform.WSL, devices=(CdiDevice(names=("all",), nodes=("/dev/dxg",)),))
     driver = DriverFiles(
         version="",
         library_dirs=(store,),
@@ -371,7 +377,9 @@ def test_all_gpus_of_wsl_are_one_device_with_the_driver_store():
 
 
 def test_the_device_of_tegra_has_the_nodes_that_the_drivers_lists_name():
-    wish = replace(WISH, devices=(CdiDevice(names=("tegra", "0"), nodes=()),), driver_version="")
+    wish = replace(
+        WISH, platform=Platform.TEGRA, devices=(CdiDevice(names=("tegra", "0"), nodes=()),), driver_version=""
+    )
     driver = DriverFiles(
         version="",
         library_dirs=("/usr/lib/aarch64-linux-gnu/tegra",),
@@ -380,8 +388,10 @@ def test_the_device_of_tegra_has_the_nodes_that_the_drivers_lists_name():
     found = replace(
         FOUND, driver=driver, control_nodes=(), displays={}, nodes={}, extra_nodes=("/dev/nvmap", "/dev/nvhost-gpu")
     )
-    devices = devices_of(build(wish, found)[GPU_FILE])
+    document = build(wish, found)[GPU_FILE]
+    devices = devices_of(document)
 
+    assert [line.split()[2] for line in hooks_of(document["containerEdits"])] == ["update-ldcache"]
     assert set(devices) == {"tegra", "0", "all"}
     assert [one["path"] for one in devices["tegra"]["deviceNodes"]] == ["/dev/nvhost-gpu", "/dev/nvmap"]
 
