@@ -145,7 +145,11 @@ class Flags(msgspec.Struct, frozen=True, kw_only=True, rename=camel_key):
     use_node_feature_api: Annotated[bool, Setting("write labels as a NodeFeature object instead of a file")] = True
     device_discovery_strategy: Annotated[
         DeviceDiscoveryStrategy,
-        Setting("how GPUs are found", ("device-discovery-strategy",), ("DEVICE_DISCOVERY_STRATEGY",)),
+        Setting(
+            "how GPUs are found: by what is there (auto), by NVML, or as on a Tegra system",
+            ("device-discovery-strategy",),
+            ("DEVICE_DISCOVERY_STRATEGY",),
+        ),
     ] = DeviceDiscoveryStrategy.AUTO
     plugin: Annotated[PluginFlags, Setting("how devices are handed to containers")] = PluginFlags()
     gfd: Annotated[GfdFlags, Setting("how the node is labelled")] = GfdFlags()

@@ -8,14 +8,14 @@ of ``config`` reads is not in it, and the other way round.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
 
 from nvdp.config.keys import find_key
 from nvdp.config.process import ProcessOptions
-from nvdp.config.schema import Config, DeviceDiscoveryStrategy
+from nvdp.config.schema import Config
 from nvdp.config.sharing import SharedResource
 
 
@@ -44,23 +44,16 @@ class Unbuilt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Later(msgspec.Struct, frozen=True):
-    """A key whose feature comes later.
-
-    ``uses`` says whether a configuration calls for the feature, from the block that holds the key (for a key that is a
-    list of blocks: the entry itself) and the one around that; without it, any value but the default does.
-    """
+    """A key whose feature comes later: any value but the default calls for it."""
 
     path: str
     outcome: Outcome
     text: str
-    uses: Callable[[Any, Any], bool] | None = None
 
 
 _HOLD, _WARN = Outcome.WITHHOLD, Outcome.WARN
 LATER: Final = (
     # Devices that the file keeps back, or offers in another form or on conditions: ignored, they would be offered.
-    Later("flags.deviceDiscoveryStrategy", _HOLD, "the GPU of a Tegra system would be offered",
-          lambda flags, _: flags.device_discovery_strategy is DeviceDiscoveryStrategy.TEGRA),
     Later("sharing.mps.resources[]", _HOLD, "these devices would be shared through MPS"),
     # The same devices are on offer without these: what is missing is a label, a mount, or a refusal later on.
     Later("flags.mpsRoot", _WARN, "MPS daemons would be looked for there"),
@@ -104,8 +97,7 @@ class _Place(msgspec.Struct, frozen=True):
 
 def _find_uses(later: Later, config: Config) -> Iterator[Unbuilt]:
     for place in _find_places(later.path.split("."), "", (config,)):
-        used = not place.is_default if later.uses is None else later.uses(*place.blocks[:2])
-        if used:
+        if not place.is_default:
             line = _find_line(place, config)
             yield Unbuilt(path=place.path, line=line, outcome=later.outcome, text=later.text)
 

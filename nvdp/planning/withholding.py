@@ -1,21 +1,18 @@
 """Which GPUs are not on offer because the file says something about them that this version cannot do.
 
 Ignoring such a key would offer a device that the file does not offer. So the devices concerned are withheld, with the
-reason; where a key does not tell which devices it concerns, all are.
+reason.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from collections.abc import Sequence
 
 from nvdp.config.schema import Config
-from nvdp.config.unbuilt import Outcome, Unbuilt, find_unbuilt
+from nvdp.config.unbuilt import Outcome, find_unbuilt
 from nvdp.planning.assignment import Withheld
 from nvdp.planning.devices import Device
 from nvdp.planning.sharing import Claims
-
-Concerns: TypeAlias = Callable[[Device], bool]
 
 
 def withhold_unbuilt(config: Config, devices: Sequence[Device], claims: Claims) -> dict[str, Withheld]:
@@ -24,17 +21,9 @@ def withhold_unbuilt(config: Config, devices: Sequence[Device], claims: Claims) 
     for unbuilt in find_unbuilt(config):
         if unbuilt.outcome is not Outcome.WITHHOLD:
             continue
-        concerns = _concerned(unbuilt, claims)
+        taken = {uuid for uuid, entry in claims.takers.items() if entry.path == unbuilt.path}
         for device in devices:
-            if device.uuid not in withheld and concerns(device):
+            if device.uuid in taken:
                 text = f"not built yet ({unbuilt.text})"
                 withheld[device.uuid] = Withheld(reason="NotBuilt", path=unbuilt.path, text=text)
     return withheld
-
-
-def _concerned(unbuilt: Unbuilt, claims: Claims) -> Concerns:
-    """Which devices an unbuilt key concerns."""
-    if unbuilt.path.startswith("sharing.mps.resources["):
-        taken = {uuid for uuid, entry in claims.takers.items() if entry.path == unbuilt.path}
-        return lambda device: device.uuid in taken
-    return lambda _device: True

@@ -26,7 +26,6 @@ NOT_READERS += ("planning/withholding.py", "planning/pins.py", "planning/mps.py"
 SHARED = "sharing: {timeSlicing: {resources: [{name: gpu, replicas: 2, %s}]}}"
 
 USES = [
-    ("flags: {deviceDiscoveryStrategy: tegra}", "flags.deviceDiscoveryStrategy", Outcome.WITHHOLD),
     ("sharing: {mps: {resources: [{name: gpu, replicas: 2}]}}", "sharing.mps.resources[0]", Outcome.WITHHOLD),
     ("flags: {gfd: {oneshot: true}}", "flags.gfd.oneshot", Outcome.WARN),
 ]
@@ -49,7 +48,7 @@ def test_a_use_of_a_later_key_is_found_with_its_line_and_outcome(text: str, path
         SHARED.replace("{resources", "{requireDistinctGPUs: true, renameByDefault: true, resources") % "",
         'devices: {exclude: [0, "0000:10:00.0", "1:0"], cordon: [1]}',
         'resources: {gpus: [{pattern: "*A100*", name: a100}]}',
-        "flags: {migStrategy: mixed, deviceDiscoveryStrategy: nvml}",
+        "flags: {migStrategy: mixed, deviceDiscoveryStrategy: tegra}",
         'resources: {mig: [{pattern: "1g.*", name: small}]}',
         SHARED % 'rename: s, devices: ["1:0", 2]',
         "flags: {plugin: {deviceListStrategy: [volume-mounts, envvar]}}",
@@ -65,9 +64,9 @@ def test_what_is_built_or_asks_for_nothing_is_not_in_the_list(text: str):
 
 
 def test_a_key_from_a_flag_has_no_line():
-    _, overrides = parse_options({"device-discovery-strategy": "tegra"}, {})
+    _, overrides = parse_options({"mps-root": "/run/mps"}, {})
     (unbuilt,) = find_unbuilt(read("", overrides))
-    assert (unbuilt.path, unbuilt.line) == ("flags.deviceDiscoveryStrategy", 0)
+    assert (unbuilt.path, unbuilt.line) == ("flags.mpsRoot", 0)
 
 
 def test_an_option_of_a_later_feature_is_found():
@@ -96,8 +95,6 @@ def _iterate_leaves(block: type[msgspec.Struct], path: str = "", name: str = "")
 
 
 LEAVES = [*_iterate_leaves(Document)]
-# Keys of which some values are built, or which say more about one that is.
-PARTLY = {later.path for later in LATER if later.uses is not None}
 LATE = [leaf for leaf in LEAVES if any(f"{leaf.path}.".startswith((f"{it.path}.", f"{it.path}[]")) for it in LATER)]
 BUILT = [
     leaf for leaf in LEAVES if leaf not in LATE and not leaf.path.startswith(("version", "resources", "sharing.mps"))
@@ -123,7 +120,7 @@ def _list_reads() -> frozenset[tuple[str, str]]:
     return frozenset(found)
 
 
-@pytest.mark.parametrize("leaf", [leaf for leaf in LATE if leaf.path not in PARTLY], ids=lambda leaf: leaf.path)
+@pytest.mark.parametrize("leaf", LATE, ids=lambda leaf: leaf.path)
 def test_nothing_reads_a_key_that_is_said_to_come_later(leaf: _Leaf):
     holder = leaf.block if leaf.attribute in COMMON else ""
     assert (holder, leaf.attribute) not in _list_reads(), f"{leaf.path} is read: take it out of LATER"

@@ -17,7 +17,6 @@ def share(**entry: Any) -> dict[str, Any]:
 
 # What a file says, and the cards that are not on offer because of it.
 WITHHELD: dict[str, tuple[dict[str, Any], set[int]]] = {
-    "flags.deviceDiscoveryStrategy": ({"flags": {"deviceDiscoveryStrategy": "tegra"}}, ALL),
     "sharing.mps.resources[]": ({"sharing": {"mps": share(devices=[1, 2], rename="nvidia.com/gpu.mps")}}, {1, 2}),
 }
 

@@ -110,8 +110,7 @@ def test_the_readme_names_all_that_is_withheld_because_it_is_not_built():
     paragraph = next(part for part in README.split("\n\n") if part.startswith("**Not built yet**"))
     spans = set(re.findall(r"`([^`]+)`", paragraph))
     words = {"sharing.mps.resources[]": "sharing.mps"}
-    beside = {"flags.deviceDiscoveryStrategy"}  # Tegra is another plugin's
-    withheld = {later.path for later in LATER if later.outcome is Outcome.WITHHOLD} - beside
+    withheld = {later.path for later in LATER if later.outcome is Outcome.WITHHOLD}
     assert {words.get(path, path) for path in withheld} <= spans
 
 

@@ -317,7 +317,7 @@ def test_the_last_empty_list_is_given_out_and_taken_before_a_resource_is_withdra
 
 
 def test_a_resource_of_which_nothing_was_ever_given_out_is_not_made_to_be_withdrawn():
-    assert build_plan(inputs(parse("flags: {deviceDiscoveryStrategy: tegra}"), gpu(0))).lists == {}
+    assert build_plan(inputs(parse("devices: {exclude: ['0000:10:00.0']}"), gpu(0))).lists == {}
 
 
 @pytest.mark.invariant(3)

@@ -49,7 +49,7 @@ CASES = {
     "MPS for so many": (MPS % "rename: m, replicas: 2, devices: 2", [0, 1]),
     "MPS for a name that no GPU has": (MPS.replace("name: gpu", "name: x") % "replicas: 2", []),
     "MPS with one replica, which needs its daemon too": (MPS % "rename: m, replicas: 1, devices: [1]", [1]),
-    "a Tegra system": ("flags: {deviceDiscoveryStrategy: tegra}", ALL),
+    "a Tegra system": ("flags: {deviceDiscoveryStrategy: tegra}", []),
     "IMEX required": ("imex: {channelIDs: [0], required: true}", []),
     "paused": ("devices: {paused: true}\nhealth: {releaseForReset: true}", []),
     "harmless keys": ("flags: {gfd: {oneshot: true}}", []),
@@ -79,11 +79,6 @@ def test_the_reason_is_a_word_and_the_text_says_what_would_have_been():
     held = withheld(MPS % "replicas: 2", gpu(0))
     assert {(one.reason, one.path) for one in held.values()} == {("NotBuilt", "sharing.mps.resources[0]")}
     assert held[0].text == "not built yet (these devices would be shared through MPS)"
-
-
-def test_of_several_reasons_the_first_of_the_list_counts():
-    text = "flags: {deviceDiscoveryStrategy: tegra}\n" + MPS % "replicas: 2"
-    assert withheld(text, gpu(0))[0].path == "flags.deviceDiscoveryStrategy"
 
 
 def test_replicas_alone_withhold_nothing():
