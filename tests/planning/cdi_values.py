@@ -6,9 +6,11 @@ import json
 import tempfile
 from pathlib import Path
 
-from nvdp.model.cdi import CdiDevice, CdiWish
+import msgspec
+
+from nvdp.model.cdi import CdiClass, CdiDevice, CdiWish
 from nvdp.model.cdi_found import Found
-from nvdp.model.cdi_spec import encode_spec
+from nvdp.model.cdi_spec import SpecDevice, SpecEdits, SpecNode, encode_spec
 from nvdp.model.driver_files import DriverFile, DriverFiles, DrmNodes, Link, NodeFacts
 from nvdp.planning.cdi import build_specs
 from tests.cdi.validator import check_spec, parse_document, resolve
@@ -88,3 +90,22 @@ def inject(names, wish=WISH, found=FOUND):
         for name, document in build(wish, found).items():
             (Path(directory) / name).write_text(json.dumps(document))
         return resolve([f"{KIND}={name}" for name in names], Path(directory))
+
+
+def replace(value, **changes):
+    return msgspec.structs.replace(value, **changes)
+
+
+def hooks_of(edits):
+    """The hooks as command lines, the program's path left out."""
+    return [" ".join(hook["args"]) for hook in edits.get("hooks", [])]
+
+
+OLD = SpecDevice(name="GPU-old", container_edits=SpecEdits(device_nodes=(SpecNode(path="/dev/nvidia7", uid=3),)))
+
+
+def with_prior(found=FOUND, *, cdi_class=CdiClass.GPU, extra=(OLD,), wish=WISH):
+    """The node with the specs of ``wish`` on disk, and more devices in them."""
+    specs = build_specs(wish, found)
+    spec = specs[cdi_class.file_name]
+    return replace(found, prior={cdi_class: replace(spec, devices=(*spec.devices, *extra))})
