@@ -48,6 +48,8 @@ class Vitals(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     None where the GPU is on no NVSwitch fabric; ``fabric_status`` is ``Success`` or the word of an ``NvmlErrorKind``;
     ``fabric_faults`` are the parts of the fabric's health that NVML says are bad, empty where it says nothing:
     ``DegradedBandwidth``, ``RouteRecovery``, ``RouteUnhealthy``, ``AccessTimeoutRecovery``, or ``Misconfigured``.
+    ``fabric_clique`` names those of the fabric's GPUs with which this one can exchange data (``CLUSTER/CLIQUE``), empty
+    where the driver names none.
     """
 
     recovery_action: str | None = None
@@ -59,4 +61,5 @@ class Vitals(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     fabric_state: str | None = None
     fabric_status: str | None = None
     fabric_faults: tuple[str, ...] = ()
+    fabric_clique: str = ""
     errors: tuple[str, ...] = ()

@@ -29,11 +29,12 @@ class Ancestor(enum.Enum):
 class Connection(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What connects two GPUs, given by UUID, ``a`` before ``b``.
 
-    ``ancestor`` is None where NVML does not tell it. ``nvlinks`` are those that are up between the two: direct ones,
-    and, where both are on one NVSwitch fabric, as many as both have to it.
+    ``ancestor`` is None where NVML does not tell it. ``nvlinks`` are those between the two; where both are on one
+    NVSwitch fabric, ``fabric_links`` are as many as both have to it. Only those count that are up.
     """
 
     a: str
     b: str
     ancestor: Ancestor | None = None
     nvlinks: int = 0
+    fabric_links: int = 0

@@ -17,7 +17,6 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Collection
 from typing import Final
 
 import msgspec
@@ -92,8 +91,8 @@ class Session:
         try:
             reader = self._reader = self._reader or self._start()
             match command:
-                case Scan(skip=skip):
-                    return self._scan(reader, skip)
+                case Scan():
+                    return self._scan(reader, command)
                 case Probe(gpu=gpu, skip=skip):
                     return reader.probe(gpu, skip)
                 case Processes(gpu=gpu, skip=skip):
@@ -101,11 +100,11 @@ class Session:
         except NvmlError as error:
             return self._refuse(error)
 
-    def _scan(self, reader: Reader, skip: Collection[GpuRef]) -> Scanned:
-        scanned = reader.scan(skip)
+    def _scan(self, reader: Reader, command: Scan) -> Scanned:
+        scanned = reader.scan(command.skip, ancestors=command.ancestors)
         if self._discovery is DeviceDiscoveryStrategy.AUTO and any(map(is_integrated, scanned.inventory.gpus)):
             reader = self._reader = TegraReader()
-            return reader.scan(skip)
+            return reader.scan(command.skip)
         return scanned
 
     def _start(self) -> Reader:

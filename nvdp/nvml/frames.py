@@ -21,12 +21,18 @@ BODY_LIMIT_BYTES: Final = 1 << 20
 _LENGTH_BYTES: Final = 4
 # How long a wait for events takes where none comes. No call of the driver may wait for ever.
 WAIT_S: Final = 5.0
+# The one call of a scan that is about two GPUs; its breadcrumb names the first.
+COMMON_ANCESTOR_CALL: Final = "nvmlDeviceGetTopologyCommonAncestor"
 
 
 class Scan(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Read all GPUs but those in ``skip``, whose calls do not return."""
+    """Read all GPUs but those in ``skip``, whose calls do not return.
+
+    ``ancestors``: also ask what is common to the PCIe ways to each two of them, where the session does not know yet.
+    """
 
     skip: tuple[GpuRef, ...] = ()
+    ancestors: bool = True
 
 
 class Probe(msgspec.Struct, frozen=True, kw_only=True, tag=True):

@@ -34,7 +34,7 @@ _UNTOLD: Final = "this system does not tell which processes use its GPUs"
 class Reader(Protocol):
     """What answers the commands of one session; see ``scan.GpuReader``."""
 
-    def scan(self, skip: Collection[GpuRef]) -> Scanned: ...
+    def scan(self, skip: Collection[GpuRef], *, ancestors: bool = True) -> Scanned: ...
 
     def probe(self, wanted: GpuRef, skip: Collection[GpuRef]) -> Probed: ...
 
@@ -63,7 +63,7 @@ class _OneReader:
     uuid: str
     platform: Platform
 
-    def scan(self, skip: Collection[GpuRef]) -> Scanned:
+    def scan(self, skip: Collection[GpuRef], *, ancestors: bool = True) -> Scanned:  # noqa: ARG002 - one has none
         """The one device, if there is one. Raises NvmlError if nobody can say."""
         skipped = tuple(entry for entry in skip if self._is_meant(entry))
         driver = self._read_driver()

@@ -16,6 +16,7 @@ from nvdp.nvml.frames import ComputeProcess, Probed, ProcessesRead, Scanned
 from nvdp.nvml.kinds import NvmlErrorKind
 from nvdp.nvml.mig import NO_INSTANCES, MigReader, list_mig_handles
 from nvdp.nvml.pci import read_pci
+from nvdp.nvml.topology import Connected, TopologyReader
 from nvdp.nvml.vitals import VitalsReader
 from nvdp.nvml.watch import EventWatch
 
@@ -45,14 +46,19 @@ class GpuReader:
         self._find_numa_node = find_numa_node
         self._mig = MigReader()
         self._vitals = VitalsReader()
+        self._topology = TopologyReader()
 
-    def scan(self, skip: Collection[GpuRef]) -> Scanned:
-        """Everything NVML counts, in its order. Raises NvmlError if it does not even count."""
+    def scan(self, skip: Collection[GpuRef], *, ancestors: bool = True) -> Scanned:
+        """Everything NVML counts, in its order. Raises NvmlError if it does not even count.
+
+        ``ancestors``: see ``frames.Scan``.
+        """
         driver = read_driver(self._asker)
         count = self._count()
         self._watch.prepare()
         gpus: dict[str, Gpu] = {}
         vitals: dict[str, Vitals] = {}
+        connected: list[Connected] = []
         unreadable: list[UnreadableGpu] = []
         skipped: list[GpuRef] = []
 
@@ -73,7 +79,14 @@ class GpuReader:
             elif met is not None and (found := self._read(met)) is not None:
                 gpu, vitals[gpu.uuid] = found
                 gpus[gpu.uuid] = gpu
-        inventory = Inventory(driver=driver, gpus=tuple(gpus.values()), unreadable=tuple(unreadable))
+                if gpu.mig is not MigMode.ENABLED:  # its parts exchange no data with other GPUs
+                    connected.append(Connected(met.handle, met.facts, vitals[gpu.uuid]))
+        inventory = Inventory(
+            driver=driver,
+            gpus=tuple(gpus.values()),
+            unreadable=tuple(unreadable),
+            connections=self._topology.connect(connected, ancestors=ancestors),
+        )
         return Scanned(
             inventory=inventory,
             skipped=tuple(skipped),
@@ -175,6 +188,7 @@ class GpuReader:
             unreadable_instances=found.unreadable,
         )
         vitals = self._vitals.read(handle, facts, no_such_fact=no_such_fact)
+        self._topology.read_links(Connected(handle, facts, vitals))
         return msgspec.structs.replace(gpu, fault=facts.fault), vitals
 
 

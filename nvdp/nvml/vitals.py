@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from ctypes import byref
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pynvml
 
@@ -31,6 +31,18 @@ _NO_SUCH_FIELD: Final = frozenset({pynvml.NVML_ERROR_INVALID_ARGUMENT, pynvml.NV
 _NO_SUCH_VERSION: Final = frozenset({pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH})
 
 
+class _Fabric(NamedTuple):
+    """A GPU's place in a fabric, as ``Vitals`` has it."""
+
+    state: str | None = None
+    status: str | None = None
+    faults: tuple[str, ...] = ()
+    clique: str = ""
+
+
+_NO_FABRIC: Final = _Fabric()
+
+
 class VitalsReader:
     """Reads the vitals of all GPUs of one session; remembers what is at the other ends of their links."""
 
@@ -47,7 +59,7 @@ class VitalsReader:
         memory = read("nvmlDeviceGetMemoryErrorCounter", lambda: _count_errors(handle, _DRAM))
         if memory is None and not readings.errors:
             memory = read("nvmlDeviceGetTotalEccErrors", lambda: _count_all_errors(handle))
-        state, status, faults = read("nvmlDeviceGetGpuFabricInfo", lambda: _read_fabric(handle)) or (None, None, ())
+        fabric = read("nvmlDeviceGetGpuFabricInfo", lambda: _read_fabric(handle)) or _NO_FABRIC
         return Vitals(
             recovery_action=read("nvmlDeviceGetFieldValues", lambda: _read_recovery_action(handle)),
             row_remap_failure=read("nvmlDeviceGetRemappedRows", lambda: _has_remap_failed(handle)),
@@ -55,9 +67,10 @@ class VitalsReader:
             uncorrected_memory=memory,
             uncorrected_sram=read("nvmlDeviceGetMemoryErrorCounter", lambda: _count_errors(handle, _SRAM)),
             nvlinks=self._read_links(handle, facts, readings),
-            fabric_state=state,
-            fabric_status=status,
-            fabric_faults=faults,
+            fabric_state=fabric.state,
+            fabric_status=fabric.status,
+            fabric_faults=fabric.faults,
+            fabric_clique=fabric.clique,
             errors=tuple(readings.errors),
         )
 
@@ -153,8 +166,8 @@ def _find_peer(handle: object, number: int) -> str | None:
         raise
 
 
-def _read_fabric(handle: object) -> tuple[str | None, str | None, tuple[str, ...]]:
-    """State, status and faults. Drivers before 545 know the older call alone, which has no word on the health."""
+def _read_fabric(handle: object) -> _Fabric:
+    """Drivers before 545 know the older call alone, which has no word on the health."""
     info = pynvml.c_nvmlGpuFabricInfo_v2_t()
     mask = 0
     try:
@@ -167,10 +180,12 @@ def _read_fabric(handle: object) -> tuple[str | None, str | None, tuple[str, ...
         pynvml.nvmlDeviceGetGpuFabricInfo(handle, byref(info))
     state = FABRIC_STATES.get(info.state)
     if state is None:
-        return None, None, ()
+        return _NO_FABRIC
     kind = find_kind(code=info.status)
     failed = kind.word if kind is not None else NvmlErrorKind.UNKNOWN.word
-    return state, failed if info.status else FABRIC_SUCCESS, find_fabric_faults(mask)
+    cluster = bytes(info.clusterUuid)
+    clique = f"{cluster.hex()}/{info.cliqueId}" if any(cluster) else ""
+    return _Fabric(state, failed if info.status else FABRIC_SUCCESS, find_fabric_faults(mask), clique)
 
 
 def _is_unsupported(error: pynvml.NVMLError) -> bool:

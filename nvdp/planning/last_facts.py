@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
+
 import msgspec
 
-from nvdp.model.inventory import Gpu, MigInstance, MigMode
+from nvdp.model.inventory import Gpu, Inventory, MigInstance, MigMode
+from nvdp.model.topology import Connection
 
 
 def recall_facts(before: Gpu, gpu: Gpu) -> Gpu:
@@ -20,6 +23,27 @@ def recall_facts(before: Gpu, gpu: Gpu) -> Gpu:
             unread -= {"instances"} if gpu.mig is not MigMode.ENABLED else set()
         gpu = msgspec.structs.replace(gpu, **{name: getattr(before, name) for name in unread})
     return _recall_instances(before.instances or (), gpu)
+
+
+def recall_connections(
+    before: Iterable[Connection], scanned: Inventory, known: Collection[str]
+) -> tuple[Connection, ...]:
+    """What connects the GPUs after a scan; ``known`` are the UUIDs of all that are known by now.
+
+    Of two that were read well it is what was found, with the common ancestor of before where that could not be told: it
+    does not change. Of all others what was known before stays.
+    """
+    last = {(one.a, one.b): one for one in before if one.a in known and one.b in known}
+    merged = {(one.a, one.b): _recall_ancestor(last.get((one.a, one.b)), one) for one in scanned.connections}
+    well = {gpu.uuid for gpu in scanned.gpus if gpu.fault is None}
+    merged |= {pair: one for pair, one in last.items() if not well.issuperset(pair)}
+    return tuple(one for _, one in sorted(merged.items()))
+
+
+def _recall_ancestor(before: Connection | None, found: Connection) -> Connection:
+    if before is None or found.ancestor is not None or before.ancestor is None:
+        return found
+    return msgspec.structs.replace(found, ancestor=before.ancestor)
 
 
 def forget_faults(gpu: Gpu) -> Gpu:

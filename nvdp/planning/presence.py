@@ -14,7 +14,8 @@ from nvdp.model.health import Ailment
 from nvdp.model.inventory import Driver, Fault, Gpu, GpuRef, Inventory, UnreadableGpu
 from nvdp.model.platforms import Platform
 from nvdp.model.reasons import Cause
-from nvdp.planning.last_facts import forget_faults, recall_facts
+from nvdp.model.topology import Connection
+from nvdp.planning.last_facts import forget_faults, recall_connections, recall_facts
 
 # NVML's word for a GPU that is counted but out of reach; every other failing call is just that.
 _CAUSES = {"GpuIsLost": Cause.LOST}
@@ -43,17 +44,27 @@ class Silenced(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Presence(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is known. ``sightings`` are in list order: by NVML index, the absent ones where they used to be."""
+    """All that is known. ``sightings`` are in list order: by NVML index, the absent ones where they used to be.
+
+    ``connections`` are those between GPUs that are known.
+    """
 
     driver: Driver
     platform: Platform = Platform.NVML
     sightings: tuple[Sighting, ...] = ()
     unreadable: tuple[UnreadableGpu, ...] = ()
+    connections: tuple[Connection, ...] = ()
 
     @property
     def inventory(self) -> Inventory:
         gpus = tuple(sighting.gpu for sighting in self.sightings)
-        return Inventory(driver=self.driver, platform=self.platform, gpus=gpus, unreadable=self.unreadable)
+        return Inventory(
+            driver=self.driver,
+            platform=self.platform,
+            gpus=gpus,
+            unreadable=self.unreadable,
+            connections=self.connections,
+        )
 
     @property
     def ailments(self) -> dict[str, Ailment]:
@@ -98,6 +109,7 @@ def merge_scan(
         platform=scanned.platform,
         sightings=_order(merged.values(), absent),
         unreadable=tuple(sorted(unreadable, key=lambda gpu: gpu.index)),
+        connections=recall_connections(before.connections if before is not None else (), scanned, {*known, *merged}),
     )
 
 
@@ -135,6 +147,7 @@ def recall(inventory: Inventory) -> Presence:
         platform=inventory.platform,
         sightings=sightings,
         unreadable=inventory.unreadable,
+        connections=inventory.connections,
     )
 
 
@@ -152,14 +165,16 @@ def _mark_all(before: Presence, cause: Cause, text: str, wall: float) -> Presenc
 
 def expire(before: Presence, *, now: float, remove_after_s: float) -> Presence:
     """Forget the GPUs that have been absent for ``remove_after_s``."""
-    return msgspec.structs.replace(
-        before,
-        sightings=tuple(
-            sighting
-            for sighting in before.sightings
-            if sighting.absent_since is None or now - sighting.absent_since < remove_after_s
-        ),
+    kept = tuple(
+        sighting
+        for sighting in before.sightings
+        if sighting.absent_since is None or now - sighting.absent_since < remove_after_s
     )
+    if len(kept) == len(before.sightings):
+        return before
+    uuids = {sighting.gpu.uuid for sighting in kept}
+    connections = tuple(one for one in before.connections if one.a in uuids and one.b in uuids)
+    return msgspec.structs.replace(before, sightings=kept, connections=connections)
 
 
 def find_next_expiry(presence: Presence, *, remove_after_s: float) -> float | None:

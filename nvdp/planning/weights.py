@@ -37,7 +37,7 @@ def _weigh(a: Gpu, b: Gpu, connection: Connection | None) -> int:
     if ancestor is None:
         is_near = a.numa_node is not None and a.numa_node == b.numa_node
         ancestor = Ancestor.NODE if is_near else Ancestor.SYSTEM
-    nvlinks = connection.nvlinks if connection is not None else 0
+    nvlinks = connection.nvlinks + connection.fabric_links if connection is not None else 0
     return _ANCESTOR_POINTS[ancestor] + _NVLINK_POINTS * nvlinks
 
 

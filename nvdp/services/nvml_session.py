@@ -66,15 +66,24 @@ class NvmlSession:
         """The next scan looks through a new session."""
         self._renewals = max(self._renewals, 1)
 
-    def scan(self, skip: Collection[GpuRef], *, limit_s: float, init_limit_s: float = INIT_LIMIT_S) -> Outcome:
+    def scan(
+        self,
+        skip: Collection[GpuRef],
+        *,
+        limit_s: float,
+        init_limit_s: float = INIT_LIMIT_S,
+        ancestors: bool = True,
+    ) -> Outcome:
         """Scan all GPUs but those in ``skip``; blocks as long as NVML may, see ``NvmlClient.call``.
+
+        ``ancestors``: see ``Scan``.
 
         Afterwards ``children_failed`` is how many children failed in it; two, where the session has none to go back to.
         NUMA nodes are filled in from sysfs, and the nodes of MIG devices from procfs, which know them; NVML does not. A
         card that the kernel driver has taken since the last scan and that is not counted makes this scan and the next
         ones look through new sessions.
         """
-        command = Scan(skip=tuple(skip))
+        command = Scan(skip=tuple(skip), ancestors=ancestors)
         self.children_failed = 0
         outcome = self._look(command, limit_s, init_limit_s)
         if self._sysfs is None or not isinstance(outcome, Scanned):

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from nvdp.log import Log
 from nvdp.model.inventory import GpuRef, Inventory
 from nvdp.model.reasons import Cause, Reason
-from nvdp.nvml.frames import Scanned
+from nvdp.nvml.frames import COMMON_ANCESTOR_CALL, Scanned
 from nvdp.nvml.outcomes import Hung, is_gpus_fault
 from nvdp.planning.presence import (
     Presence,
@@ -31,7 +31,8 @@ class RollCall:
     """Used by one thread; nothing blocks. ``clock`` is monotonic, ``wall`` is for people.
 
     ``presence`` is None before the first scan. ``silenced`` are the GPUs that scans leave out, by UUID where it is
-    known. ``remembered`` is what a predecessor saw: it is listed, out of order, while nobody can or may look.
+    known. ``asks_ancestors`` is false while scans do without a call that hangs. ``remembered`` is what a predecessor
+    saw: it is listed, out of order, while nobody can or may look.
     """
 
     def __init__(
@@ -48,11 +49,23 @@ class RollCall:
         self._wall = wall
         self.presence: Presence | None = None
         self.silenced: dict[str, Silenced] = {}
+        self.asks_ancestors = True
 
     @property
     def skipped(self) -> list[GpuRef]:
         """Whom the next scan is to leave out."""
         return [entry.ref for entry in self.silenced.values()]
+
+    def dispense_with(self, outcome: Failure) -> bool:
+        """Whether the scan failed at something that the next ones do without, at the price of a better choice of GPUs.
+
+        A call about two GPUs: nobody can say which of them is to blame, and both may well be used. It is asked again
+        when the driver was away.
+        """
+        if not is_gpus_fault(outcome) or outcome.call != COMMON_ANCESTOR_CALL or not self.asks_ancestors:
+            return False
+        self.asks_ancestors = False
+        return True
 
     def find_blamed(self, outcome: Failure) -> Silenced | None:
         """The GPU to leave out from now on, because of what became of a scan.
@@ -92,6 +105,7 @@ class RollCall:
 
     def lose_driver(self, text: str) -> None:
         """NVML failed as a whole."""
+        self.asks_ancestors = True
         self._recall()
         if self.presence is not None:
             self.presence = lose_driver(self.presence, text, wall=self._wall())
@@ -99,6 +113,7 @@ class RollCall:
     def let_go(self, text: str) -> None:
         """The driver is let go of: nobody is known to hang any more, and all GPUs are out of order until a scan."""
         self.silenced = {}
+        self.asks_ancestors = True
         self._recall()
         if self.presence is not None:
             self.presence = let_go(self.presence, text, wall=self._wall())

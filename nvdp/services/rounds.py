@@ -183,7 +183,9 @@ class Rounds:
         parts, started, limit_s = self._with, self._clock(), self.settings.call_timeout_s
         while True:
             init_limit_s = parts.driver.find_init_limit(call_timeout_s=self.settings.call_timeout_s)
-            outcome = parts.session.scan(parts.roll.skipped, limit_s=limit_s, init_limit_s=init_limit_s)
+            outcome = parts.session.scan(
+                parts.roll.skipped, limit_s=limit_s, init_limit_s=init_limit_s, ancestors=parts.roll.asks_ancestors
+            )
             if not self._may_ask():
                 return False
             count_outcome(outcome, parts.observer)
@@ -192,8 +194,11 @@ class Rounds:
                 return True
             if not isinstance(outcome, Refused | Hung | Died):
                 return False
-            blamed = parts.roll.find_blamed(outcome)
-            parts.driver.note(outcome, children=parts.session.children_failed, of_gpu=blamed is not None)
+            dispensed = parts.roll.dispense_with(outcome)
+            blamed = parts.roll.find_blamed(outcome) if not dispensed else None
+            parts.driver.note(outcome, children=parts.session.children_failed, of_gpu=dispensed or blamed is not None)
+            if dispensed:
+                continue
             if blamed is not None:
                 parts.roll.silence(blamed, show=parts.driver.is_ready)
                 if isinstance(outcome, Hung):

@@ -8,8 +8,9 @@ from typing import Any, Final
 
 import pynvml
 
+from nvdp.model.topology import Ancestor
 from nvdp.nvml.kinds import NvmlErrorKind, describe_code
-from nvdp.nvml.simulated.health_calls import HEALTH_CALLS
+from nvdp.nvml.simulated.health_calls import HEALTH_CALLS, offer
 from nvdp.nvml.simulated.machine import Device, Machine, MigDevice, NvmlReturn
 from nvdp.nvml.simulated.mig_calls import MIG_CALLS, check_aggregate, list_processes
 from nvdp.nvml.simulated.node import Process, SimulatedGpu
@@ -34,6 +35,14 @@ _UINT: Final = Out(ctypes.c_uint)
 _INT: Final = Out(ctypes.c_int)
 _OUT_HANDLE: Final = Out(pynvml.c_nvmlDevice_t)
 _BUFFER: Final = OutArray(ctypes.c_char)
+_LEVELS: Final = {
+    Ancestor.INTERNAL: pynvml.NVML_TOPOLOGY_INTERNAL,
+    Ancestor.SINGLE: pynvml.NVML_TOPOLOGY_SINGLE,
+    Ancestor.MULTIPLE: pynvml.NVML_TOPOLOGY_MULTIPLE,
+    Ancestor.HOSTBRIDGE: pynvml.NVML_TOPOLOGY_HOSTBRIDGE,
+    Ancestor.NODE: pynvml.NVML_TOPOLOGY_NODE,
+    Ancestor.SYSTEM: pynvml.NVML_TOPOLOGY_SYSTEM,
+}
 _PCI_INFO: Final = Out(pynvml.nvmlPciInfo_t)
 
 
@@ -112,8 +121,10 @@ def _capability(_machine: Machine, gpu: SimulatedGpu, major: Any, minor: Any) ->
 def _common_ancestor(machine: Machine, first: SimulatedGpu, second: SimulatedGpu, level: Any) -> None:
     if first == second:
         raise NvmlReturn(NvmlErrorKind.INVALID_ARGUMENT.code)
-    pair = {first.position, second.position}
-    if any(pair <= switch for switch in machine.node.pcie_switches):
+    pair = frozenset({first.position, second.position})
+    if pair in machine.node.ancestors:
+        level.value = _LEVELS[offer(machine.node.ancestors[pair])]
+    elif any(pair <= switch for switch in machine.node.pcie_switches):
         level.value = pynvml.NVML_TOPOLOGY_SINGLE
     elif first.numa == second.numa:
         level.value = pynvml.NVML_TOPOLOGY_NODE

@@ -76,6 +76,7 @@ def _build_fabric(entry: FabricEntry, *, place: str) -> Fabric:
         state=_STATES[_choose(entry.state, _STATES, place=f"{place}.state")],
         status=status,
         health_mask=_build_health_mask(entry.faults),
+        clique=entry.clique,
     )
 
 

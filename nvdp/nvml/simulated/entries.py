@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import enum
-from typing import TypeAlias
+from collections.abc import Mapping
+from typing import Final, TypeAlias
 
 import msgspec
 
 from nvdp.model.platforms import Platform
+from nvdp.model.topology import Ancestor
 from nvdp.nvml.conditions import FABRIC_SUCCESS
 from nvdp.nvml.simulated.node import MigState, Process, SimulatedDriver
+
+# What two cards may have in common, and how the file says that NVML does not tell.
+ANCESTOR_WORDS: Final[Mapping[str, Ancestor | None]] = {**{each.value: each for each in Ancestor}, "unknown": None}
 
 
 class MistakeError(Exception):
@@ -96,6 +101,7 @@ class FabricEntry(Entry, frozen=True, kw_only=True):
     state: str = "Completed"
     status: str = FABRIC_SUCCESS
     faults: tuple[str, ...] = ()
+    clique: int = 0
 
 
 class ConditionEntry(Entry, frozen=True, kw_only=True):
@@ -128,6 +134,7 @@ class NodeFile(Entry, frozen=True, kw_only=True):
     removed: tuple[str, ...] = ()
     nvlinks: tuple[LinkEntry, ...] = ()
     pcie_switches: tuple[tuple[str, ...], ...] = ()
+    ancestors: dict[str, tuple[tuple[str, ...], ...]] = {}
     faults: tuple[FaultEntry, ...] = ()
     conditions: tuple[ConditionEntry, ...] = ()
     events: tuple[EventEntry, ...] = ()

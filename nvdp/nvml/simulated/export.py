@@ -10,6 +10,7 @@ from nvdp.model.inventory import Fault, Gpu, Inventory, MigInstance, MigMode, Un
 from nvdp.model.platforms import Platform
 from nvdp.model.reasons import Cause
 from nvdp.nvml.kinds import NvmlErrorKind
+from nvdp.nvml.simulated.export_links import build_fabric_links, build_links
 
 # A fact that a GPU does not have is a call that is not supported. Key of the file, call, attribute of Gpu.
 _FACTS: Final = (
@@ -62,7 +63,7 @@ def _build_cards(inventory: Inventory) -> dict[str, Any]:
     for index in range(max(found, default=-1) + 1):
         gpu = found.get(index)
         if isinstance(gpu, Gpu):
-            gpus.append(_build_entry(gpu))
+            gpus.append(_build_entry(gpu) | build_fabric_links(gpu, inventory.connections))
             faults += _build_faults(gpu)
         elif gpu is not None:
             gpus.append({"product": "unreadable", "uuid": "", **({"pci": gpu.pci} if gpu.pci else {})})
@@ -71,7 +72,12 @@ def _build_cards(inventory: Inventory) -> dict[str, Any]:
             gpus.append({"product": "DGX Display"})  # what a scan leaves out still has its place in the numbering
     driver: dict[str, Any] = {"version": inventory.driver.version, "cuda": inventory.driver.cuda_version}
     driver["migMonitor"] = any(gpu.mig is MigMode.ENABLED and gpu.memory_bytes is not None for gpu in inventory.gpus)
-    return {"driver": {key: value for key, value in driver.items() if value}, "gpus": gpus, "faults": faults}
+    return {
+        "driver": {key: value for key, value in driver.items() if value},
+        "gpus": gpus,
+        **build_links(inventory),
+        "faults": faults,
+    }
 
 
 def _build_entry(gpu: Gpu) -> dict[str, Any]:

@@ -79,11 +79,11 @@ def _remapped_rows(
     _machine: Machine, gpu: SimulatedGpu, corrected: Any, uncorrected: Any, pending: Any, failed: Any
 ) -> None:
     corrected.value = uncorrected.value = pending.value = 0
-    failed.value = int(_offer(gpu.condition.remap_failure))
+    failed.value = int(offer(gpu.condition.remap_failure))
 
 
 def _retired_pages(_machine: Machine, gpu: SimulatedGpu, pending: Any) -> None:
-    pending.value = int(_offer(gpu.condition.retired_pages_pending))
+    pending.value = int(offer(gpu.condition.retired_pages_pending))
 
 
 def _memory_errors(_machine: Machine, gpu: SimulatedGpu, kind: int, counter: int, location: int, count: Any) -> None:
@@ -91,7 +91,7 @@ def _memory_errors(_machine: Machine, gpu: SimulatedGpu, kind: int, counter: int
         pynvml.NVML_MEMORY_LOCATION_DRAM: gpu.condition.memory_errors,
         pynvml.NVML_MEMORY_LOCATION_SRAM: gpu.condition.sram_errors,
     }
-    count.value = _offer(errors.get(location)) if _is_uncorrected(kind, counter) else 0
+    count.value = offer(errors.get(location)) if _is_uncorrected(kind, counter) else 0
 
 
 def _all_errors(_machine: Machine, gpu: SimulatedGpu, kind: int, counter: int, count: Any) -> None:
@@ -105,8 +105,10 @@ def _fabric_health(machine: Machine, gpu: SimulatedGpu, info: Any) -> None:
 
 
 def _fabric(_machine: Machine, gpu: SimulatedGpu, info: Any) -> None:
-    fabric: Fabric = _offer(gpu.condition.fabric)
-    info.state, info.status = fabric.state, fabric.status
+    fabric: Fabric = offer(gpu.condition.fabric)
+    info.state, info.status, info.cliqueId = fabric.state, fabric.status, fabric.clique
+    if fabric.clique:  # any cluster: all cards with a clique are in one
+        info.clusterUuid[:] = bytes.fromhex("c1" * len(info.clusterUuid))
 
 
 def _is_uncorrected(kind: int, counter: int) -> bool:
@@ -117,7 +119,7 @@ def _is_uncorrected(kind: int, counter: int) -> bool:
     }
 
 
-def _offer(value: Any) -> Any:
+def offer(value: Any) -> Any:
     """A value that the card has. Raises NvmlReturn if it has no such thing."""
     if value is None:
         raise NvmlReturn(NvmlErrorKind.NOT_SUPPORTED.code)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import enum
 import hashlib
+from collections.abc import Mapping
 
 import msgspec
 
 from nvdp.model.mig import MigProfile
 from nvdp.model.platforms import Platform
+from nvdp.model.topology import Ancestor
 from nvdp.nvml.kinds import NvmlErrorKind
 
 
@@ -82,6 +84,7 @@ class Fabric(msgspec.Struct, frozen=True, kw_only=True):
     state: int
     status: int
     health_mask: int
+    clique: int
 
 
 class Condition(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,7 +163,8 @@ class EventRule(msgspec.Struct, frozen=True, kw_only=True):
 class Node(msgspec.Struct, frozen=True, kw_only=True):
     """A whole machine. ``lost`` cards are counted but cannot be reached; ``removed`` ones are not there at all.
 
-    On the Tegra platform there are no cards, and no NVML.
+    On the Tegra platform there are no cards, and no NVML. ``ancestors`` are those of two cards, None for one that NVML
+    does not tell, where they are not what ``numa`` and ``pcie_switches`` make them.
     """
 
     driver: SimulatedDriver
@@ -170,6 +174,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     removed: frozenset[int] = frozenset()
     nvlinks: tuple[Link, ...] = ()
     pcie_switches: tuple[frozenset[int], ...] = ()
+    ancestors: Mapping[frozenset[int], Ancestor | None] = {}
     faults: tuple[FaultRule, ...] = ()
     events: tuple[EventRule, ...] = ()
 

@@ -6,8 +6,9 @@ Never imports pynvml: the daemon checks a node file before it starts anything.
 from __future__ import annotations
 
 import difflib
+import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -16,8 +17,10 @@ import yaml
 
 from nvdp.errors import HostError
 from nvdp.model.platforms import Platform
+from nvdp.model.topology import Ancestor
 from nvdp.nvml.simulated.condition import build_condition, build_default_condition
 from nvdp.nvml.simulated.entries import (
+    ANCESTOR_WORDS,
     ConditionEntry,
     EccKind,
     EventEntry,
@@ -127,6 +130,7 @@ def _build_node(file: NodeFile) -> Node:
             frozenset(_resolve(ref, gpus, place=f"pcieSwitches[{n}]") for ref in refs)
             for n, refs in enumerate(file.pcie_switches)
         ),
+        ancestors=_build_ancestors(file.ancestors, gpus),
         faults=tuple(_build_fault(entry, gpus, place=f"faults[{n}]") for n, entry in enumerate(file.faults)),
         events=tuple(_build_event(entry, gpus, place=f"events[{n}]") for n, entry in enumerate(file.events)),
     )
@@ -203,6 +207,23 @@ def _build_link(entry: LinkEntry, gpus: Sequence[SimulatedGpu], *, place: str) -
     if first == second:
         raise MistakeError(f"{place}.gpus: a link is between two cards, not from {entry.gpus[0]} to itself")
     return Link(gpus=(first, second), links=entry.links)
+
+
+def _build_ancestors(
+    entries: Mapping[str, Sequence[Sequence[str]]], gpus: Sequence[SimulatedGpu]
+) -> dict[frozenset[int], Ancestor | None]:
+    """By pair of cards: each two of a group have it."""
+    found: dict[frozenset[int], Ancestor | None] = {}
+    for word, groups in entries.items():
+        place = f"ancestors.{word}"
+        if word not in ANCESTOR_WORDS:
+            raise MistakeError(f"{place}: {word} is none of {', '.join(ANCESTOR_WORDS)}")
+        for number, refs in enumerate(groups):
+            positions = {_resolve(ref, gpus, place=f"{place}[{number}]") for ref in refs}
+            for pair in map(frozenset, itertools.combinations(positions, 2)):
+                if found.setdefault(pair, ANCESTOR_WORDS[word]) is not ANCESTOR_WORDS[word]:
+                    raise MistakeError(f"{place}[{number}]: cards {sorted(pair)} have another one already")
+    return found
 
 
 def _apply_condition(entry: ConditionEntry, gpus: list[SimulatedGpu], nvlinks: Sequence[Link], *, place: str) -> None:
