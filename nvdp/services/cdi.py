@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -29,6 +29,7 @@ from nvdp.planning.cdi_news import build_news, list_names
 from nvdp.services.events import CdiWritten, Post
 
 _CLASSES: Final = {cdi_class.file_name: cdi_class for cdi_class in CdiClass}
+_SHOWN: Final = 4  # problems in one line
 
 
 class Files(Protocol):
@@ -195,7 +196,7 @@ class CdiService:
 
     def _update(self, wish: CdiWish) -> str:
         """Write what differs, remove what nobody needs. Why some devices are in no spec; empty if all are."""
-        there = self._files.load()
+        there = self._load(wish)
         wanted: Mapping[str, CdiSpec] = {}
         problems: tuple[str, ...] = ()
         missing: tuple[str, ...] = ()
@@ -219,7 +220,16 @@ class CdiService:
             news = build_news(_decode(there), _decode(self._files.load()), written=changed, removed=stale)
             text = f"{self._files.directory}: {news.text}"
             self._log(Reason.CDI_WRITTEN, text, files=(*changed, *stale), devices=news.devices, missing=missing)
-        return "; ".join(problems)
+        return _join(problems)
+
+    def _load(self, wish: CdiWish) -> dict[str, bytes]:
+        """What there is of ours; nothing where it cannot be read and is not needed."""
+        try:
+            return self._files.load()
+        except HostError:
+            if wish.enabled:
+                raise
+            return {}
 
     def _settle(self, problem: str) -> None:
         """Post what resolves now, by what is read from the disk, if that or the problem is news."""
@@ -236,6 +246,11 @@ class CdiService:
 def _decode(files: Mapping[str, bytes]) -> dict[CdiClass, CdiSpec]:
     """The specs that are whole."""
     return {_CLASSES[name]: spec for name, content in files.items() if (spec := decode_spec(content)) is not None}
+
+
+def _join(problems: Sequence[str]) -> str:
+    more = f"; and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
+    return f"{'; '.join(problems[:_SHOWN])}{more}"
 
 
 def _is_kept(cdi_class: CdiClass, wish: CdiWish) -> bool:

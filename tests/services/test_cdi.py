@@ -239,6 +239,14 @@ def test_a_device_that_has_no_node_costs_that_device_and_says_why(bench, driver)
     assert bench.wait_names("all", "GPU-0", "GPU-1").problem == ""
 
 
+def test_of_many_devices_that_have_no_node_a_few_are_told_and_how_many_more_there_are(bench, driver):
+    driver.nodes = {f"/dev/nvidia{number}": None for number in range(7)}
+    bench.service.want(wish(*range(8)))
+    problem = bench.wait_names("all", "GPU-7").problem
+    assert problem.count("not in the CDI specs") == 4
+    assert problem.endswith("; and 3 more")
+
+
 def test_a_hook_program_that_is_not_there_is_told_and_takes_no_device_away(bench, driver):
     driver.hook_problem = "/usr/bin/nvidia-ctk: no such program on this node"
     bench.service.want(wish(0))
@@ -308,6 +316,13 @@ def test_where_cdi_is_not_used_nothing_is_made_and_nothing_is_watched(bench):
     assert (state.names, state.problem) == (frozenset(), "")
     assert not bench.directory.exists()
     assert (bench.driver.looks, bench.lines) == ([], [])
+
+
+def test_a_directory_that_cannot_be_read_is_no_trouble_where_cdi_is_not_used(bench):
+    bench.directory.write_text("in the way")
+    bench.service.want(CdiWish(enabled=False))
+    assert bench.wait(lambda state: state.answered).problem == ""
+    assert bench.lines == []
 
 
 def test_two_who_write_the_same_file_differently_do_not_keep_each_other_busy(bench):
