@@ -64,11 +64,7 @@ LATER: Final = (
     Later("flags.gfd.outputFile", _WARN, "labels would be written to this file"),
     Later("flags.gfd.machineTypeFile", _WARN, "the machine's type would be read there"),
 )  # fmt: skip
-LATER_OPTIONS: Final = (
-    Later("nodeCondition", _WARN, "the node would get a condition"),
-    Later("cdiFeatureFlags", _WARN, "CDI files would be written with them"),
-    Later("cdiDisableHooks", _WARN, "CDI files would be written without these hooks"),
-)
+LATER_OPTIONS: Final = (Later("nodeCondition", _WARN, "the node would get a condition"),)
 
 
 def find_unbuilt(config: Config) -> tuple[Unbuilt, ...]:

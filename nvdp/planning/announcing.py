@@ -21,7 +21,7 @@ from nvdp.planning.wording import Announcement, join_some, list_fields, name_dev
 
 def announce_plan(before: Plan | None, after: Plan) -> tuple[Announcement, ...]:
     """Mode changes that begin to wait or are through, cordons, GPUs that take no new pods for their index, what is
-    withheld, and shared resources that are new.
+    withheld, shared resources that are new, and what containers do without.
     """
     found: list[Announcement] = []
     waited = {_key(change): change for change in before.changes} if before is not None else {}
@@ -52,6 +52,8 @@ def announce_plan(before: Plan | None, after: Plan) -> tuple[Announcement, ...]:
         known = shared_before.get(resource)
         if facts.strategy is Strategy.TIME_SLICING and (known is None or known.facts.strategy is not facts.strategy):
             found.append(_unisolated(resource, listed, devices))
+    unmet_before = before.unmet if before is not None else ()
+    found += [Announcement(Reason.CONFIG_REFERENCE_UNMATCHED, text) for text in after.unmet if text not in unmet_before]
     return tuple(found)
 
 

@@ -29,6 +29,7 @@ from nvdp.planning.ledger import Given, find_known, find_leaving, number_of_id, 
 from nvdp.planning.locality import Locality
 from nvdp.planning.means import Means
 from nvdp.planning.numbering import choose_numbers
+from nvdp.planning.provision import find_unmet
 from nvdp.planning.rivals import Rivals, find_parents
 from nvdp.planning.withdrawal import Waiting, is_unseen, may_give_up
 
@@ -74,7 +75,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     ``waiting`` that something waits for holders at all. ``planned`` counts devices without those only leaving.
     ``cordoned`` is by GPU the place in the file. ``holders`` are who holds what is ours, by resource and ID.
     ``indices`` are those by which pods know their GPUs, ``renumbered`` the GPUs that take no new pods for it.
-    ``parents`` are the GPUs of the MIG devices that there are, and of the last that are gone.
+    ``parents`` are the GPUs of the MIG devices that there are, and of the last that are gone. ``unmet`` are sentences
+    about what containers do without, though the file would have them get it.
     """
 
     devices: tuple[Device, ...]
@@ -88,6 +90,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     indices: Indices = {}
     renumbered: Mapping[str, Renumbered] = {}
     parents: Mapping[str, str] = {}
+    unmet: tuple[str, ...] = ()
     check_at: float | None = None
     ask_since: float | None = None
     waiting: bool = False
@@ -172,6 +175,7 @@ class _Drafting:
             waiting=self._waiting,
             agenda=self._agenda,
         ).keep(self._lists)
+        means = self._inputs.means
         return Plan(
             devices=self._devices,
             lists={resource: self._build_list(resource) for resource in sorted(self._lists)},
@@ -184,6 +188,7 @@ class _Drafting:
             indices=self._numbering.indices,
             renumbered=self._numbering.renumbered,
             parents=self._parents,
+            unmet=tuple(find_unmet(self._inputs.config, imex_channels=means.imex_channels, cdi=means.specs)),
             check_at=self._agenda.check_at,
             ask_since=self._agenda.ask_since,
             waiting=self._agenda.waiting,

@@ -5,7 +5,7 @@ A device for which something is missing is listed Unhealthy until it is there; w
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Final
 
 from nvdp.config.schema import Config
@@ -67,6 +67,19 @@ def name_extras(config: Config, imex_channels: Collection[int], cdi_names: Colle
         *(qualify(feature, ALL) for feature in list_features(config)),
     )
     return tuple(name for name in wished if name in cdi_names)
+
+
+def find_unmet(config: Config, *, imex_channels: Collection[int], cdi: CdiState | None) -> Iterator[str]:
+    """A sentence about each thing that the file would have containers get, and that they do without here."""
+    if not config.imex.required:
+        for channel in dict.fromkeys(config.imex.channel_ids):
+            if channel not in imex_channels:
+                yield f"imex.channelIDs: {build_imex_node(channel)} is not on this node; containers do without it"
+    if cdi is None or not cdi.answered or cdi.problem or not uses_cdi(config):
+        return
+    for feature in list_features(config):
+        if qualify(feature, ALL) not in cdi.names:
+            yield f"flags.{feature.value}Enabled: this node has no device nodes for it; containers do without them"
 
 
 def find_obstacle(

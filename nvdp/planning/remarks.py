@@ -26,6 +26,7 @@ def find_warnings(config: Config, inventory: Inventory, pins: Mapping[str, str],
     ours = _find_ours(plan)
     yield from map(str, config.warnings)
     yield from allot(config, inventory, pins).unmatched
+    yield from plan.unmet
     yield from _find_near_misses(config, ours)
     if config.resources.mig and config.flags.mig_strategy is MigStrategy.NONE:
         yield "resources.mig: no effect while flags.migStrategy is none, under which no MIG device is offered"

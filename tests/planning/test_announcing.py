@@ -121,6 +121,14 @@ def test_only_what_is_newly_withheld_is_told():
     ]
 
 
+def test_what_containers_do_without_is_told_once():
+    without = msgspec.structs.replace(plan(), unmet=("imex.channelIDs: none here",))
+    (one,) = announce_plan(None, without)
+    assert (one.reason, one.text) == (Reason.CONFIG_REFERENCE_UNMATCHED, "imex.channelIDs: none here")
+    assert announce_plan(without, without) == ()
+    assert announce_plan(without, plan()) == ()
+
+
 def test_a_card_that_the_file_leaves_to_others_is_no_news():
     assert told(None, plan(withheld={A: EXCLUDED})) == []
 

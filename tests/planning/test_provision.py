@@ -8,7 +8,7 @@ from nvdp.model.cdi import CdiState
 from nvdp.model.inventory import Fault
 from nvdp.model.reasons import Cause
 from nvdp.planning.devices import Device
-from nvdp.planning.provision import find_obstacle, list_nodes
+from nvdp.planning.provision import find_obstacle, find_unmet, list_nodes
 from tests.planning.values import cut, device, gpu, parse, uuid
 
 PASSING = "flags: {plugin: {passDeviceSpecs: true, deviceListStrategy: %s, deviceIDStrategy: %s}}"
@@ -106,6 +106,32 @@ def test_a_required_channel_must_be_in_the_specs_as_well():
         Cause.CDI_MISSING,
         f"{channel}: the specs do not have it",
     )
+
+
+CHANNEL_NODE = "/dev/nvidia-caps-imex-channels/channel0"
+
+
+def unmet(text, *, channels=(), cdi=None):
+    return list(find_unmet(parse(text), imex_channels=channels, cdi=cdi))
+
+
+def test_a_channel_that_is_only_wished_for_is_told_as_missing():
+    told = f"imex.channelIDs: {CHANNEL_NODE} is not on this node; containers do without it"
+    assert unmet("imex: {channelIDs: [0]}") == [told]
+    assert unmet("imex: {channelIDs: [0]}", channels=(0,)) == []
+    assert unmet(REQUIRED) == [], "devices are Unhealthy for it"
+    assert unmet("") == []
+
+
+def test_a_feature_for_which_there_is_no_spec_is_told_as_missing():
+    text = "flags: {gdsEnabled: true, mofedEnabled: true, plugin: {deviceListStrategy: [cdi-cri]}}"
+    some = CdiState(names=frozenset({f"{VENDOR}/mofed=all"}), answered=True)
+    assert unmet(text, cdi=some) == [
+        "flags.gdsEnabled: this node has no device nodes for it; containers do without them"
+    ]
+    for unknown in (None, CdiState(), CdiState(answered=True, problem="read-only")):
+        assert unmet(text, cdi=unknown) == []
+    assert unmet("flags: {gdsEnabled: true}", cdi=some) == [], "the runtime sees to it"
 
 
 def test_what_nobody_can_tell_is_in_nobodys_way():

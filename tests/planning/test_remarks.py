@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from nvdp.planning.allotment import resolve_pins
+from nvdp.planning.means import Means
 from nvdp.planning.preview import Node, build_preview
 from tests.planning.values import ailment, cut, gpu, inventory, parse, sliced, uuid
 
@@ -95,6 +97,16 @@ def test_what_the_file_names_and_the_node_does_not_have_is_a_warning():
     assert warning == "devices.cordon[0]: 7 is not on this node (fine if other nodes share this file)"
 
 
+def test_an_imex_channel_that_the_node_does_not_have_is_a_warning():
+    text = "imex: {channelIDs: [0]}"
+    path = "/dev/nvidia-caps-imex-channels/channel0"
+    assert remarks(text, gpu(0)) == (
+        [f"imex.channelIDs: {path} is not on this node; containers do without it"],
+        [],
+    )
+    assert remarks(text, gpu(0), means=Means(imex_channels=(0,))) == ([], [])
+
+
 def test_too_few_cards_for_a_count_are_a_warning():
     text = """\
 sharing:
@@ -137,20 +149,27 @@ ONE_ONLY = (
 )
 
 
+def slices():
+    """A GPU with a MIG device whose capability nodes are known."""
+    card = cut(0, "1g.10gb")
+    (instance,) = card.instances
+    return msgspec.structs.replace(card, instances=(msgspec.structs.replace(instance, nodes=("/dev/a", "/dev/b")),))
+
+
 def test_two_resources_that_set_the_same_variable_are_a_warning():
-    assert remarks(TWO % "envvar", cut(0, "1g.10gb"), gpu(1)) == ([ONE_ONLY], [])
+    assert remarks(TWO % "envvar", slices(), gpu(1)) == ([ONE_ONLY], [])
     assert remarks(TWO % "envvar", gpu(0), gpu(1)) == ([], [])
     assert remarks(TWO % "envvar", cut(0, "1g.10gb", "1g.10gb")) == ([], [])
 
 
 @pytest.mark.parametrize("ways", ["cdi-cri", "cdi-annotations", "[envvar, cdi-cri]"])
 def test_where_each_resource_names_its_own_devices_there_is_nothing_to_warn_of(ways):
-    assert remarks(TWO % ways, cut(0, "1g.10gb"), gpu(1)) == ([], [])
+    assert remarks(TWO % ways, slices(), gpu(1)) == ([], [])
 
 
 @pytest.mark.parametrize("ways", ["volume-mounts", "[envvar, volume-mounts]"])
 def test_what_the_toolkit_must_be_told_for_mounts_is_noted(ways):
-    warnings, (note,) = remarks(TWO % ways, cut(0, "1g.10gb"), gpu(1))
+    warnings, (note,) = remarks(TWO % ways, slices(), gpu(1))
     assert warnings == []
     assert note == (
         "flags.plugin.deviceListStrategy: volume-mounts needs accept-nvidia-visible-devices-as-volume-mounts = true "
