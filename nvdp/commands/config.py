@@ -13,6 +13,7 @@ import click
 from nvdp.commands.flags import collect_flags, take_process_flags
 from nvdp.commands.verdict import Checked, build_checked, find_exit_code, print_checked, print_doubts
 from nvdp.config.document import SIZE_LIMIT_BYTES
+from nvdp.config.doubts import find_doubts
 from nvdp.config.load import parse_config
 from nvdp.config.nvidia import find_differences
 from nvdp.config.options import parse_options
@@ -66,6 +67,8 @@ def show(*, as_json: bool, **parameters: Any) -> int:
     text = _load_text(str(options.config_file)) if options.config_file else b""
     shown = parse_config(text, name=str(options.config_file or "flags and environment"), overrides=overrides)
     print_doubts(shown.name, shown.warnings, (*find_unbuilt(shown), *find_unbuilt_options(options)))
+    for _, text in find_doubts(options):
+        click.echo(f"warning: {text}", err=True)
     from nvdp.config.spelling import build_shown, render_shown  # noqa: PLC0415 - only this command writes values
 
     if as_json:

@@ -243,6 +243,11 @@ def test_show_warns_of_options_whose_feature_comes_later(capsys):
     )
 
 
+def test_show_warns_of_words_that_nothing_knows(capsys):
+    assert main(["config", "show", "--cdi-feature-flags", "faster"]) == 0
+    assert capsys.readouterr().err.startswith("warning: --cdi-feature-flags: faster is not known and has no effect; ")
+
+
 @pytest.mark.parametrize(
     ("given", "expected"), [([], False), (["--gds-enabled"], True), (["--gds-enabled=false"], False)]
 )

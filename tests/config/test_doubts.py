@@ -11,8 +11,9 @@ def test_a_hook_or_feature_that_nothing_knows_is_told_with_those_that_there_are(
     options, _ = parse_options(
         {"cdi-disable-hooks": ("chmod,update-ldcash",)}, {"CDI_FEATURE_FLAGS": "disable-nvsandboxutils,faster"}
     )
-    flag, hook = find_doubts(options)
-    assert flag.startswith("--cdi-feature-flags: faster is not known and has no effect; there are enable-explicit")
+    (_, feature), (path, hook) = find_doubts(options)
+    assert path == "--cdi-disable-hooks"
+    assert feature.startswith("--cdi-feature-flags: faster is not known and has no effect; there are enable-explicit")
     assert hook.startswith("--cdi-disable-hooks: update-ldcash is not known and has no effect; there are all, create-")
 
 
