@@ -75,6 +75,7 @@ def _build_json(scanned: GpusScanned) -> dict[str, Any]:
             }
         )
     return {
+        "platform": scanned.inventory.platform.value,
         "driver": {"version": scanned.driver.version, "cudaVersion": scanned.driver.cuda_version},
         "gpus": gpus,
         "unreadable": [

@@ -11,6 +11,7 @@ import click
 
 from nvdp.model.health import Ailment
 from nvdp.model.inventory import Gpu, MigInstance, UnreadableGpu, UnreadableInstance
+from nvdp.model.platforms import Platform
 from nvdp.model.reasons import Cause
 from nvdp.services.events import GpusScanned
 
@@ -18,6 +19,10 @@ _COLUMNS: Final = ("INDEX", "UUID", "PCI", "PRODUCT", "MEMORY", "CC", "NUMA", "M
 _GAP: Final = "  "
 _STATE_WIDTH: Final = 24
 _GIB: Final = 1 << 30
+_PLATFORMS: Final = {
+    Platform.WSL: ("WSL2: all GPUs are one device",),
+    Platform.TEGRA: ("Tegra: nothing is known of the GPU of the chip",),
+}
 
 _Row = tuple[str, ...]
 
@@ -33,7 +38,7 @@ def print_devices(scanned: GpusScanned) -> None:
     if devices := sum(len(gpu.instances or ()) for gpu in gpus):
         counts.append(_count(devices, "MIG device"))
     summary = f"driver {driver.version or 'unknown'}, CUDA {driver.cuda_version or 'unknown'}"
-    click.echo(", ".join([summary, *counts]))
+    click.echo(", ".join([summary, *counts, *_PLATFORMS.get(scanned.inventory.platform, ())]))
     if rows := _build_rows(scanned):
         _print_rows(rows)
     for gpu in gpus:

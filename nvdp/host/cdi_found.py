@@ -15,6 +15,7 @@ from nvdp.model.cdi import NO_HOOKS, CdiClass, CdiWish
 from nvdp.model.cdi_found import Found
 from nvdp.model.cdi_spec import CdiSpec
 from nvdp.model.driver_files import DrmNodes, NodeFacts
+from nvdp.model.platforms import Platform
 
 _CHANNEL: Final = "/dev/nvidia-caps-imex-channels/channel{}"
 
@@ -53,7 +54,7 @@ class FoundFiles:
         )
         displays = self._find_displays(wish, dev)
         features = {feature: find_feature_nodes(feature, dev=dev) for feature in wish.features}
-        control_nodes = find_control_nodes(dev)
+        control_nodes = find_control_nodes(dev) if wish.platform is Platform.NVML else ()
         paths = {
             *control_nodes,
             *extra_nodes,

@@ -40,6 +40,21 @@ def test_the_table_is_plain_when_nobody_watches(nvdp) -> None:
     assert row.index("Tesla") == header.index("PRODUCT")
 
 
+@pytest.mark.parametrize(
+    ("text", "platform", "told"),
+    [
+        ("platform: wsl\ngpus: [{model: t4, count: 2}]", "wsl", "1 GPU, WSL2: all GPUs are one device"),
+        ("platform: tegra", "tegra", "1 GPU, Tegra: nothing is known of the GPU of the chip"),
+    ],
+)
+def test_a_system_with_one_device_for_all_says_so(nvdp, tmp_path, text, platform, told) -> None:
+    node = tmp_path / "node.yaml"
+    node.write_text(text)
+    out = nvdp("--node", str(node))[1]
+    assert out.splitlines()[0].endswith(told)
+    assert json.loads(nvdp("--node", str(node), "--json")[1])["platform"] == platform
+
+
 def test_gpus_that_ail_are_listed_with_the_reason_and_are_no_failure(nvdp, tmp_path) -> None:
     node = tmp_path / "node.yaml"
     node.write_text(
