@@ -67,8 +67,8 @@ def show(*, as_json: bool, **parameters: Any) -> int:
     text = _load_text(str(options.config_file)) if options.config_file else b""
     shown = parse_config(text, name=str(options.config_file or "flags and environment"), overrides=overrides)
     print_doubts(shown.name, shown.warnings, (*find_unbuilt(shown), *find_unbuilt_options(options)))
-    for _, text in find_doubts(options):
-        click.echo(f"warning: {text}", err=True)
+    for _, doubt in find_doubts(options):
+        click.echo(f"warning: {doubt}", err=True)
     from nvdp.config.spelling import build_shown, render_shown  # noqa: PLC0415 - only this command writes values
 
     if as_json:
