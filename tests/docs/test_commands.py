@@ -64,7 +64,7 @@ def test_every_block_is_commands_or_output_or_names_its_language():
         if line.split()[0] not in COMMANDS
     ]
     assert unknown == []
-    assert {block.language for block in find_blocks()} <= {"", "yaml", "python"}
+    assert {block.language for block in find_blocks()} <= {"", "yaml", "python", "toml"}
     with_output = {"observability.md", "performance.md", "plan.md", "status.md"}
     assert {block.page for block in find_blocks() if is_output(block)} == with_output
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 
 import click
 import pytest
@@ -14,8 +15,10 @@ from nvdp.config.load import parse_config
 from nvdp.config.options import list_options
 from nvdp.config.schema import Document
 from nvdp.config.unbuilt import LATER, Outcome
+from nvdp.model.listing import DeviceListStrategy
 from nvdp.model.reasons import Reason
 from nvdp.nvml.simulated.nodefile import parse_node
+from nvdp.planning.runtime_fit import RuntimeFile, RuntimeFiles, judge_runtime
 from nvdp.planning.xid_policy import DISABLE, ENABLE
 from tests.docs.pages import PAGES, ROOT, find_anchors, find_blocks, find_links, find_spans
 
@@ -98,6 +101,13 @@ def test_examples_in_yaml_are_valid(block):
         parse_node(block.text, name=block.page)
     elif not KUBERNETES_KEYS & content.keys():
         parse_config(block.text, name=block.page)
+
+
+def test_containerd_heeds_cdi_devices_with_what_the_page_about_cdi_has_for_it():
+    (block,) = (block for block in find_blocks() if block.language == "toml")
+    file = RuntimeFile(path=block.page, content=tomllib.loads(block.text))
+    assert block.page == "cdi.md"
+    assert judge_runtime(RuntimeFiles(containerd=(file,)), [DeviceListStrategy.CDI_CRI]) == ()
 
 
 def test_the_readme_shares_a_gpu_in_six_lines():

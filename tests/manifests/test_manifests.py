@@ -24,6 +24,7 @@ MODES = {
     "base": MANIFESTS / "base",
     "runtime-injected": MANIFESTS / "overlays/runtime-injected",
     "privileged": MANIFESTS / "overlays/privileged",
+    "cdi": MANIFESTS / "overlays/cdi",
 }
 EXAMPLES = sorted((MANIFESTS / "examples").glob("*.yaml"))
 POLICIES = {  # of each the oldest Kubernetes that has its kind
