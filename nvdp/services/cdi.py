@@ -200,13 +200,14 @@ class CdiService:
         wanted: Mapping[str, CdiSpec] = {}
         problems: tuple[str, ...] = ()
         missing: tuple[str, ...] = ()
-        self._hook_problem = ""
+        hook_problem = ""
         if wish.enabled:
             # What we wrote comes before what is there now, which somebody may have damaged.
             found = self._load_found(wish, _decode(there) | self._written)
             wanted, problems, missing = build_specs(wish, found), find_problems(wish, found), found.driver.missing
-            self._hook_problem = found.hook_problem
+            hook_problem = found.hook_problem
             self._written = {_CLASSES[name]: spec for name, spec in wanted.items()}
+        self._hook_problem = hook_problem
         contents = {name: encode_spec(spec) for name, spec in wanted.items()}
         changed = [name for name, content in contents.items() if there.get(name) != content]
         stale = [name for name in there if name not in contents and not _is_kept(_CLASSES[name], wish)]
