@@ -178,7 +178,7 @@ class Supervisor:
         untold = self._with.adoption.find_untold(event.inventory, event.ailments)
         for uuid in self._telling.tell_scan(event, untold, plan=self._planner.plan, holders=self._held.holdings):
             self._picture.note_health(uuid, event.wall)
-        if before is None or (before.inventory, before.control_nodes) != (event.inventory, event.control_nodes):
+        if before is None or _list_facts(before) != _list_facts(event):
             self._planner.mark(Cause("inventory", event.at))
             self._with.adoption.follow(event.inventory, event.ailments)
         elif before.ailments != event.ailments:
@@ -245,3 +245,8 @@ class Supervisor:
             held=self._held,
             podresources_up=self._podresources_up,
         )
+
+
+def _list_facts(scan: GpusScanned) -> tuple[object, ...]:
+    """What a plan depends on besides health."""
+    return scan.inventory, scan.control_nodes, scan.missing_nodes, scan.imex_channels

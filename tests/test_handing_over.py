@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from nvdp.model.cdi import CdiClass, qualify
+from nvdp.model.held import Held
 from nvdp.model.reasons import Cause, Reason
 from nvdp.services.specs import PATIENCE_S
 from tests.planning.values import GPU, ailment, cut, gpu, parse, uuid
@@ -124,8 +126,7 @@ def test_what_pods_hold_stays_in_the_specs_though_it_is_gone_and_they_are_remove
 
 def test_specs_of_a_predecessor_are_not_given_up_before_it_is_known_who_holds_what():
     node = VirtualNode()
-    node.readable = False
-    node._last_answer = type(node._last_answer)()
+    node._last_answer, node.readable = Held(), False
     node._start(None)
     node.see_kubelet(node.kubelet)
     node.read(parse())
@@ -145,6 +146,30 @@ def test_a_device_whose_node_is_missing_is_unhealthy_where_nodes_are_handed_out(
         node.scan(gpu(0), gpu(1))
         node.run(5.0)
         assert node.healthy(GPU) == [A, B]
+
+
+def test_a_channel_that_comes_is_handed_over_from_then_on():
+    node = started("imex: {channelIDs: [0]}")
+    assert node.actor(GPU).feed.current.listed.facts.imex_channels == ()
+    node.scan(gpu(0), gpu(1), imex_channels=(0,))
+    node.run(5.0)
+    assert node.actor(GPU).feed.current.listed.facts.imex_channels == (0,)
+
+
+def test_nodes_of_a_driver_container_are_not_looked_for_among_the_hosts():
+    text = "flags: {nvidiaDriverRoot: /run/nvidia/driver, plugin: {passDeviceSpecs: true}}"
+    assert started(text, missing_nodes=("/dev/nvidia1",)).healthy(GPU) == [A, B]
+
+
+def test_capability_nodes_need_not_be_there_where_specs_tell_their_numbers():
+    one = "/dev/nvidia-caps/nvidia-cap12"
+    sliced = cut(0, "1g.5gb")
+    (part,) = sliced.instances
+    sliced = msgspec.structs.replace(sliced, instances=(msgspec.structs.replace(part, nodes=(one, one)),))
+    text = "flags: {migStrategy: single, plugin: {deviceListStrategy: cdi-cri}}"
+    assert started(text, sliced, missing_nodes=(one,)).healthy(GPU) == [part.uuid]
+    text = "flags: {migStrategy: single, plugin: {passDeviceSpecs: true}}"
+    assert started(text, sliced, missing_nodes=(one,)).healthy(GPU) == []
 
 
 def test_a_gpu_all_of_whose_mig_devices_lack_their_nodes_is_told_once():
@@ -170,3 +195,71 @@ def test_a_fault_of_its_own_counts_before_what_is_in_the_way_of_a_device():
     node.run(5.0)
     assert node.actor(GPU).feed.current.listed.by_id[B].cause is Cause.NODES_MISSING
     assert {device.uuid: device.changed_at for device in node.status.devices} == since
+
+
+# the wish
+
+
+def wish_of(text, *gpus, ailments=None, held=(), seconds=60.0, **scan):
+    node = VirtualNode()
+    node.pods = {f"pod{number}": (GPU, device) for number, device in enumerate(held)}
+    node._last_answer = node.answer(node.clock.now)
+    node._start(None)
+    node.see_kubelet(node.kubelet)
+    node.read(parse(text), text=text.encode())
+    node.scan(*gpus, ailments=ailments, **scan)
+    node.run(seconds)
+    return node.wishes[-1]
+
+
+def test_the_specs_are_to_have_what_the_configuration_names_on_this_node():
+    text = """\
+    flags:
+      nvidiaDriverRoot: /run/nvidia/driver
+      gdsEnabled: true
+      plugin: {deviceListStrategy: [cdi-cri], containerDriverRoot: /driver, nvidiaCTKPath: /opt/nvidia-cdi-hook}
+    imex: {channelIDs: [0]}
+    """
+    wish = wish_of(text, gpu(0), gpu(1), imex_channels=(0,))
+    assert (wish.driver_root, wish.dev_root, wish.container_driver_root) == (
+        "/run/nvidia/driver",
+        "/run/nvidia/driver",
+        "/driver",
+    )
+    assert (wish.hook_path, wish.driver_version) == ("/opt/nvidia-cdi-hook", "580.65.06")
+    assert (wish.features, wish.imex_channels) == ((CdiClass.GDS,), (0,))
+    assert [(device.names, device.nodes, device.pci) for device in wish.devices] == [
+        ((A,), ("/dev/nvidia0",), "0000:10:00.0"),
+        ((B,), ("/dev/nvidia1",), "0000:11:00.0"),
+    ]
+    assert wish_of(text, gpu(0)).imex_channels == ()
+
+
+def test_excluded_devices_are_in_no_spec_and_slices_have_the_nodes_of_their_gpu_and_themselves():
+    text = f"flags: {{migStrategy: mixed, plugin: {{deviceListStrategy: cdi-cri}}}}\ndevices: {{exclude: [{B}]}}"
+    (one, _) = (sliced := cut(0, "1g.5gb", "1g.5gb")).instances
+    nodes = ("/dev/nvidia-caps/nvidia-cap12", "/dev/nvidia-caps/nvidia-cap13")
+    sliced = msgspec.structs.replace(sliced, instances=(msgspec.structs.replace(one, nodes=nodes),))
+    (device,) = wish_of(text, sliced, gpu(1)).devices
+    assert (device.names, device.nodes, device.pci) == ((one.uuid,), ("/dev/nvidia0", *nodes), None)
+
+
+@pytest.mark.requirement(46)
+def test_what_pods_may_start_with_again_is_kept_whatever_became_of_it():
+    gone = wish_of(CDI, gpu(0), held=(A, C))
+    assert gone.keep == {C}
+    assert gone.keep_classes == frozenset(CdiClass) - {CdiClass.GPU}
+    assert wish_of(CDI, gpu(0)).keep_classes == frozenset()
+    assert wish_of("", gpu(0), held=(A,)).keep == {A}
+
+
+@pytest.mark.requirement(46)
+def test_nothing_is_given_up_while_nobody_knows_who_holds_what():
+    node = VirtualNode()
+    node._last_answer, node.readable = Held(), False
+    node._start(None)
+    node.see_kubelet(node.kubelet)
+    node.read(parse(CDI))
+    node.scan(gpu(0))
+    node.run(60.0)
+    assert node.wishes[-1].keep_classes == frozenset(CdiClass)

@@ -30,6 +30,7 @@ from nvdp.model.status import DeviceStatus, Status
 from nvdp.planning.changes import Changes, Running, build_running, build_running_of_ids, find_changes
 from nvdp.planning.comparison import Comparison, compare
 from nvdp.planning.devices import list_instances
+from nvdp.planning.means import Means
 from nvdp.planning.preview import Node, Preview, build_preview, find_refusal
 from nvdp.services.events import GpusScanned
 from nvdp.services.steering import build_source
@@ -76,7 +77,9 @@ def foresee_offline(config: Config, options: ProcessOptions, node_file: Path) ->
     load_node(str(node_file))
     scanned = scan_once(msgspec.structs.replace(options, simulated_node=node_file), build_source(config))
     assert scanned.inventory is not None
-    node = Node(inventory=scanned.inventory, ailments=scanned.ailments)
+    # Whether it has device nodes and channels only a node can tell.
+    means = Means(imex_channels=config.imex.channel_ids)
+    node = Node(inventory=scanned.inventory, ailments=scanned.ailments, means=means)
     return Outlook(node_name=node_file.stem, preview=_judge(config, node))
 
 
@@ -104,6 +107,7 @@ def foresee_live(config: Config, options: ProcessOptions, *, compares: bool) -> 
         indices=state.indices,
         parents=state.parents,
         held=view.held,
+        means=Means(missing_nodes=scanned.missing_nodes, imex_channels=scanned.imex_channels),
         in_force=state.config.hash if state.config is not None else "",
     )
     preview = _judge(config, node if status is None else _learn(node, status))

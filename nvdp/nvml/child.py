@@ -121,7 +121,7 @@ class Session:
         self._initialise()
         if self._library.has_dxcore():
             return WslReader(self._asker)
-        return GpuReader(self._asker, self._watch, find_numa_node=self._library.find_numa_node)
+        return GpuReader(self._asker, self._watch, complete=self._library.complete)
 
     def _is_tegra(self) -> bool:
         """Whether this is a Tegra system, where there is no NVML."""

@@ -10,6 +10,7 @@ import re
 from typing import Any, Final
 
 from nvdp.errors import NvmlError
+from nvdp.model.inventory import Gpu
 from nvdp.nvml.kinds import NvmlErrorKind
 from nvdp.nvml.library import build_explanation, install_library
 from nvdp.nvml.platforms import has_tegra_files
@@ -100,9 +101,9 @@ class DriverLibrary:
             control_node_exists=os.path.exists(f"{self._dev}/nvidiactl"),
         )
 
-    def find_numa_node(self, pci: str) -> int | None:  # noqa: ARG002 - as the Protocol says
-        """The host's sysfs knows, and the daemon reads it."""
-        return None
+    def complete(self, gpu: Gpu) -> Gpu:
+        """The host's files tell, and the daemon reads them."""
+        return gpu
 
     def _find_candidates(self, library: str) -> list[str]:
         under_root = (resolve_under(self._driver_root, f"{name}/{library}") for name in LIBRARY_DIRECTORIES)

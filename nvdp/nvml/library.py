@@ -6,6 +6,7 @@ from typing import Protocol
 
 import pynvml
 
+from nvdp.model.inventory import Gpu
 from nvdp.nvml.kinds import NvmlErrorKind
 
 
@@ -32,8 +33,8 @@ class Library(Protocol):
         """What else a person should know and do when NVML failed as a whole with ``kind``; may be empty."""
         ...
 
-    def find_numa_node(self, pci: str) -> int | None:
-        """The NUMA node of a slot, where the library itself must say; None where the host's sysfs does."""
+    def complete(self, gpu: Gpu) -> Gpu:
+        """The GPU with what the host's own files tell elsewhere: its NUMA node, and the nodes of its MIG devices."""
         ...
 
 

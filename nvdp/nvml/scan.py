@@ -23,7 +23,6 @@ from nvdp.nvml.watch import EventWatch
 # Cards that drive a screen of a DGX station: NVIDIA's plugin leaves them out too.
 _NOT_FOR_COMPUTE: Final = frozenset({"DGX Display", "NVIDIA DGX Display"})
 
-FindNumaNode: TypeAlias = Callable[[str], int | None]
 _IsUnwanted: TypeAlias = Callable[[GpuRef], bool]
 
 
@@ -40,10 +39,10 @@ class GpuReader:
     A call that does not return blocks for ever: the daemon ends the process then.
     """
 
-    def __init__(self, asker: Asker, watch: EventWatch, *, find_numa_node: FindNumaNode) -> None:
+    def __init__(self, asker: Asker, watch: EventWatch, *, complete: Callable[[Gpu], Gpu]) -> None:
         self._asker = asker
         self._watch = watch
-        self._find_numa_node = find_numa_node
+        self._complete = complete
         self._mig = MigReader()
         self._vitals = VitalsReader()
         self._topology = TopologyReader()
@@ -181,7 +180,6 @@ class GpuReader:
             product=product,
             memory_bytes=memory_bytes,
             compute_capability=facts.read("nvmlDeviceGetCudaComputeCapability", lambda: _read_capability(handle)),
-            numa_node=self._find_numa_node(ref.pci) if ref.pci is not None else None,
             mig=mig,
             mig_pending=pending,
             instances=found.instances,
@@ -189,7 +187,7 @@ class GpuReader:
         )
         vitals = self._vitals.read(handle, facts, no_such_fact=no_such_fact)
         self._topology.read_links(Connected(handle, facts, vitals))
-        return msgspec.structs.replace(gpu, fault=facts.fault), vitals
+        return self._complete(msgspec.structs.replace(gpu, fault=facts.fault)), vitals
 
 
 def _recognises(entry: GpuRef, ref: GpuRef) -> bool:

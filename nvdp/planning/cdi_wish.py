@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from nvdp.config.schema import Config
-from nvdp.model.cdi import CdiDevice, CdiWish, build_device_name
+from nvdp.model.cdi import CdiClass, CdiDevice, CdiWish, build_device_name
 from nvdp.model.health import Ailment
 from nvdp.model.inventory import Inventory
 from nvdp.model.listing import DeviceIDStrategy
@@ -18,6 +18,7 @@ from nvdp.planning.means import Means
 from nvdp.planning.plan import Plan
 from nvdp.planning.provision import find_channels, list_features, list_nodes, uses_cdi
 
+_BESIDE = frozenset(CdiClass) - {CdiClass.GPU}
 _DRAWS = "gfx"  # a MIG profile with graphics
 
 
@@ -36,8 +37,10 @@ def build_wish(
     """
     flags = config.flags
     held = frozenset(_list_held(plan))
+    # Which channels and features a pod was given nobody remembers.
+    keep_classes = _BESIDE if held else frozenset()
     if not uses_cdi(config):
-        return CdiWish(enabled=False, keep=held)
+        return CdiWish(enabled=False, keep=held, keep_classes=keep_classes)
     held |= frozenset(_list_listed(plan))
     there = [device for device in plan.devices if device.uuid in plan.assignments]
     devices = tuple(
@@ -50,6 +53,7 @@ def build_wish(
         platform=inventory.platform,
         devices=devices,
         keep=held - named,
+        keep_classes=keep_classes,
         features=list_features(config),
         imex_channels=find_channels(config, means.imex_channels),
         driver_version=inventory.driver.version,

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from typing import Final
 
 import msgspec
 
 from nvdp.config.schema import Config
 from nvdp.model.cdi import CdiState
+from nvdp.model.health import Ailment
 from nvdp.model.inventory import Inventory
 from nvdp.model.reasons import Cause
 from nvdp.planning.devices import split_gpus
-from nvdp.planning.provision import find_obstacle
+from nvdp.planning.provision import find_obstacle, uses_cdi
+
+OBSTACLES: Final = frozenset({Cause.NODES_MISSING, Cause.CDI_MISSING, Cause.IMEX_MISSING})
+"""The causes that are in the way of a device under one configuration, and need not be under another."""
 
 
 class Means(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,3 +57,19 @@ def find_obstacles(
         if device.instance is not None and device.gpu.uuid not in ailing:
             found.setdefault(device.gpu.uuid, obstacle)
     return found
+
+
+def judge_ailments(
+    config: Config, inventory: Inventory, means: Means, ailments: Mapping[str, Ailment]
+) -> dict[str, Ailment]:
+    """What would ail devices under this configuration, though another may be in force now.
+
+    Of the specs nobody knows what they would hold: what is missing there now is taken to stay so.
+    """
+    told = {
+        uuid: ailment
+        for uuid, ailment in ailments.items()
+        if ailment.cause not in OBSTACLES or (ailment.cause is Cause.CDI_MISSING and uses_cdi(config))
+    }
+    found = find_obstacles(config, inventory, means, ailing=told.keys())
+    return told | {uuid: Ailment(cause=cause, text=text, since=0.0) for uuid, (cause, text) in found.items()}

@@ -27,6 +27,7 @@ from nvdp.planning.entries import Entry, list_entries
 from nvdp.planning.indices import restore_indices
 from nvdp.planning.judging import find_unfit
 from nvdp.planning.ledger import our_holdings, restore
+from nvdp.planning.means import Means, judge_ailments
 from nvdp.planning.mps import ClientLimits, find_client_limits
 from nvdp.planning.pins import list_references
 from nvdp.planning.plan import Inputs, Plan, build_plan
@@ -41,7 +42,8 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
 
     ``pins`` are those remembered, ``names`` the resources that were ever advertised, ``indices`` those under which GPUs
     were handed out, by resource and ID, ``parents`` the GPUs of MIG devices that may be gone. ``held`` must be an
-    answer, of any age; ``in_force`` is the hash of the configuration that the node runs on, which is not judged again.
+    answer, of any age; ``means`` is by what devices are handed over there; ``in_force`` is the hash of the
+    configuration that the node runs on, which is not judged again.
     """
 
     inventory: Inventory
@@ -51,6 +53,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     indices: Mapping[str, Mapping[str, str]] = {}
     parents: Mapping[str, str] = {}
     held: Held = _NOTHING_HELD
+    means: Means = Means()
     in_force: str = ""
 
 
@@ -161,6 +164,8 @@ def find_refusal(config: Config, node: Node) -> Problem | None:
 
 def build_preview(config: Config, node: Node) -> Preview:
     """The preview of a configuration that is not refused (``find_refusal``)."""
+    ailments = judge_ailments(config, node.inventory, node.means, node.ailments)
+    node = msgspec.structs.replace(node, ailments=ailments)
     pins = _resolve_pins(config, node, before=node.pins)
     plan = build_plan(
         Inputs(
@@ -173,6 +178,7 @@ def build_preview(config: Config, node: Node) -> Preview:
             pins=pins,
             indices=restore_indices(node.indices, now=node.held.requested_at - _LONG_S),
             parents=node.parents,
+            means=node.means,
             now=node.held.requested_at,
         )
     )

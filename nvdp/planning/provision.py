@@ -37,6 +37,10 @@ def list_nodes(device: Device) -> tuple[str, ...]:
     return own if device.instance is None else (*own, *device.instance.nodes)
 
 
+def _list_capabilities(device: Device) -> tuple[str, ...]:
+    return device.instance.nodes if device.instance is not None else ()
+
+
 def build_imex_node(channel: int) -> str:
     """The device node of an IMEX channel, as the container and the host know it."""
     return _IMEX_NODE.format(channel)
@@ -111,7 +115,11 @@ def _find_missing_node(config: Config, device: Device, missing_nodes: Collection
     if device.instance is not None and not device.instance.nodes:
         where = "/proc/driver/nvidia-caps/mig-minors"
         return Cause.NODES_MISSING, f"its capability nodes are not known: {where} does not name them, or cannot be read"
-    missing = [path for path in nodes if path in missing_nodes]
+    if config.flags.nvidia_dev_root.rstrip("/"):
+        return None  # they are elsewhere, where nobody has looked
+    # A spec tells the numbers of capability nodes, from which runtimes make them.
+    needed = nodes if passes_nodes(config) else [path for path in nodes if path not in _list_capabilities(device)]
+    missing = [path for path in needed if path in missing_nodes]
     if missing:
         what = "is" if len(missing) == 1 else "are"
         return Cause.NODES_MISSING, f"{', '.join(missing)} {what} not on this node"

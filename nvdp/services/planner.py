@@ -8,6 +8,7 @@ from collections.abc import Callable
 import msgspec
 
 from nvdp.config.schema import Config
+from nvdp.model.cdi import CdiClass
 from nvdp.model.held import Held
 from nvdp.model.listing import DeviceIDStrategy
 from nvdp.model.reasons import Reason
@@ -161,6 +162,8 @@ class Planner:
         if not uses_cdi(config) and self._specs.are_none:
             return False
         wish = build_wish(config, plan, scan.inventory, ailments=scan.ailments, means=self._specs.build_means(scan))
+        if held.source is None:
+            wish = msgspec.structs.replace(wish, keep_classes=frozenset(CdiClass))  # anything may be somebody's
         if wish.enabled or self.are_holders_known(held):
             self._specs.want(wish)
         else:

@@ -258,7 +258,7 @@ def test_a_file_that_the_node_cannot_take_is_exit_code_2_with_the_words_of_the_d
         (
             ["--container-driver-root", "/nonexistent"],
             1,
-            "libnvidia-ml.so.1 not found under / (searched 6 directories)",
+            "libnvidia-ml.so.1 not found under / (searched 7 directories)",
         ),
     ],
 )

@@ -15,6 +15,7 @@ from nvdp.model.listing import Strategy
 from nvdp.model.reasons import Cause
 from nvdp.planning.allotment import resolve_pins
 from nvdp.planning.assignment import Form
+from nvdp.planning.means import Means
 from nvdp.planning.plan import build_plan
 from nvdp.planning.preview import Node, Why, build_preview, find_refusal
 from tests.planning.values import GPU, SHARED, ailment, answer, gpu, holding, inputs, inventory, parse, sliced, uuid
@@ -338,3 +339,18 @@ def test_a_card_that_waits_for_pods_that_know_another_by_its_index_is_left_out_a
         f"Held: {uuid(0)} is held by team/pod as index 0, which is this GPU now",
     ]
     assert build_preview(config, Node(inventory=renumbered, **(known | {"indices": {}}))).left_out == ()
+
+
+def test_what_a_node_cannot_hand_over_under_the_configuration_is_shown_as_ailing():
+    means = Means(missing_nodes=("/dev/nvidia1",))
+    plain = build_preview(parse(), node(2, means=means))
+    assert row_of(plain, GPU).healthy == {uuid(0): 1, uuid(1): 1}
+    passing = build_preview(parse("flags: {plugin: {passDeviceSpecs: true}}"), node(2, means=means))
+    assert passing.node.ailments[uuid(1)].cause is Cause.NODES_MISSING
+
+
+def test_what_was_in_the_way_under_another_configuration_is_not_shown():
+    ailments = {uuid(0): ailment(Cause.CDI_MISSING), uuid(1): ailment(Cause.IMEX_MISSING), uuid(2): ailment()}
+    assert set(build_preview(parse(), node(3, ailments=ailments)).node.ailments) == {uuid(2)}
+    cdi = parse("flags: {plugin: {deviceListStrategy: cdi-cri}}")
+    assert set(build_preview(cdi, node(3, ailments=ailments)).node.ailments) == {uuid(0), uuid(2)}

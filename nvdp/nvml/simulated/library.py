@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Final
+
+import msgspec
 
 from nvdp.errors import HostError, NvmlError
+from nvdp.model.inventory import Gpu, MigInstance
 from nvdp.model.platforms import Platform
 from nvdp.nvml.kinds import NvmlErrorKind
 from nvdp.nvml.library import build_explanation, install_library
 from nvdp.nvml.simulated.calls import build_calls
 from nvdp.nvml.simulated.machine import Machine
 from nvdp.nvml.simulated.node import DriverState
+
+# Drivers number the capability nodes so: a few for the driver itself, then each GPU's.
+_FIRST_MINOR: Final = 3
+_GPU_INSTANCES: Final = 15
+_MINORS_EACH: Final = 9  # a GPU instance, and 8 compute instances in it
 
 
 class SimulatedLibrary:
@@ -54,7 +63,19 @@ class SimulatedLibrary:
             control_node_exists=loaded,
         )
 
-    def find_numa_node(self, pci: str) -> int | None:
-        """As the node file says: this machine has no sysfs."""
+    def complete(self, gpu: Gpu) -> Gpu:
+        """See ``Library``. This machine has no files: the NUMA node is the node file's, and minors are counted."""
         gpus = self._machine.node.gpus if self._machine else ()
-        return next((gpu.numa for gpu in gpus if gpu.pci == pci), None)
+        numa_node = next((one.numa for one in gpus if one.pci == gpu.pci), None)
+        instances = gpu.instances and tuple(
+            msgspec.structs.replace(one, nodes=_name_nodes(gpu, one)) for one in gpu.instances
+        )
+        return msgspec.structs.replace(gpu, numa_node=numa_node, instances=instances)
+
+
+def _name_nodes(gpu: Gpu, instance: MigInstance) -> tuple[str, ...]:
+    """The capability nodes, numbered as drivers do: for each GPU 15 GPU instances, each with itself and 8 inside."""
+    if gpu.minor is None or instance.gpu_instance is None or instance.compute_instance is None:
+        return ()
+    minor = _FIRST_MINOR + (gpu.minor * _GPU_INSTANCES + instance.gpu_instance) * _MINORS_EACH
+    return tuple(f"/dev/nvidia-caps/nvidia-cap{number}" for number in (minor, minor + 1 + instance.compute_instance))
