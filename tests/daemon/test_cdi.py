@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import stat
 from pathlib import Path
@@ -97,6 +98,29 @@ def test_what_cannot_be_handed_over_is_unhealthy_with_the_reason_until_it_can_be
     node = resolve(names_of(kubelet.admit("p", {"c": {GPU: 4}})), cdi).nodes["/dev/nvidia3"]
     assert (node["type"], node["major"], node["minor"]) == ("c", 1, 3)
     assert not daemon.log.of("DeviceFlapping")
+
+
+OTHER = "nvidia.com/gpu.other"
+
+
+@pytest.mark.parametrize("version", ["1.37"])
+@pytest.mark.requirement(34)
+@pytest.mark.requirement(35)
+def test_a_container_that_asks_for_two_resources_gets_the_devices_of_both(kubelet, start, cdi, by_cdi):
+    other = {"name": GPU, "rename": OTHER, "devices": [3], "replicas": 1}
+    by_cdi["flags"]["plugin"]["deviceListStrategy"] = ["cdi-annotations", "envvar"]
+    start(by_cdi | {"sharing": {"timeSlicing": {"resources": [other]}}}, "--cdi-dir", cdi)
+    kubelet.wait_until(lambda: len(healthy(kubelet, OTHER)) == 1 and len(healthy(kubelet)) == 3, what="both lists")
+    pod = kubelet.admit("p", {"c": {GPU: 2, OTHER: 1}})
+    answers = [pod.allocations["c", resource].response for resource in (GPU, OTHER)]
+    assert [list(answer.cdi_devices) for answer in answers] == [[], []]
+    annotations = {key: text for answer in answers for key, text in answer.annotations.items()}
+    assert len(annotations) == 2, "the kubelet keeps one for each key"
+    for key in annotations:
+        assert re.fullmatch(r"cdi\.k8s\.io/nvidia-device-plugin_[0-9a-f-]{36}", key)
+    names = ",".join(annotations.values()).split(",")
+    assert set(names) == {qualify(CdiClass.GPU, uuid) for uuid in (*pod.ids(GPU), gpu_uuid(3))}
+    assert len(resolve(names, cdi).nodes) == 3
 
 
 def make_nodes(dev: Path, *numbers: int) -> None:
