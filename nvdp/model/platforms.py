@@ -27,4 +27,5 @@ class Platform(enum.Enum):
 
 WSL_UUID: Final = "all"
 TEGRA_UUID: Final = "tegra"
+ALL_THERE_IS: Final = (WSL_UUID, TEGRA_UUID)  # each stands for every GPU of its node
 WSL_NODE: Final = "/dev/dxg"

@@ -11,7 +11,7 @@ from nvdp.config.schema import Config, MigStrategy
 from nvdp.errors import FormatError
 from nvdp.model.inventory import Gpu, MigInstance, MigMode
 from nvdp.model.mig import MigProfile, parse_profile
-from nvdp.model.platforms import TEGRA_UUID, WSL_UUID
+from nvdp.model.platforms import ALL_THERE_IS, WSL_UUID
 from nvdp.planning.assignment import order_gpus
 
 
@@ -35,7 +35,7 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_all_there_is(self) -> bool:
         """Whether it is the one device of WSL2 or of a Tegra system, where the driver has no control nodes."""
-        return self.uuid in {WSL_UUID, TEGRA_UUID}
+        return self.uuid in ALL_THERE_IS
 
     @property
     def pci(self) -> str | None:

@@ -1,7 +1,8 @@
 """Whose IDs stand in the way of offering a device: its own in another form, and those of what it is a part of. Pure.
 
 A GPU is promised as a whole or in MIG devices, never in both ways at once: while a pod has the whole GPU its MIG
-devices take no pods, and the other way round, also for MIG devices that are not there any more (invariant 4).
+devices take no pods, and the other way round, also for MIG devices that are not there any more (invariant 4). The one
+device of WSL2 or Tegra is all GPUs: it is promised only while no other is, should they ever be found in both ways.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from nvdp.model.inventory import Gpu
+from nvdp.model.platforms import ALL_THERE_IS
 from nvdp.planning.assignment import Form
 from nvdp.planning.devices import Device, list_instances
 
@@ -52,12 +54,18 @@ class Rivals:
         """By form the IDs that must be free before the device may be offered in this one."""
         own = self._known.get(device.uuid, {})
         foreign = {old: list(own[old]) for old in sorted(own) if old != form}
-        others = [device.parent_uuid] if device.instance is not None else self._parts.get(device.uuid, ())
-        for uuid in others:
+        for uuid in self._list_others(device):
             forms = self._known.get(uuid, {})
             for old in sorted(forms):
                 foreign.setdefault(old, []).extend(forms[old])
         yield from foreign.items()
+
+    def _list_others(self, device: Device) -> Sequence[str]:
+        """The devices that cannot be promised together with this one."""
+        if device.is_all_there_is:
+            return sorted(self._known.keys() - {device.uuid})
+        others = [device.parent_uuid] if device.instance is not None else self._parts.get(device.uuid, ())
+        return [*others, *(uuid for uuid in ALL_THERE_IS if uuid in self._known)]
 
     def are_on_node(self, uuid: str) -> bool:
         """Whether the GPU of this device is on the node, even if the device is not."""

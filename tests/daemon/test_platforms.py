@@ -37,13 +37,15 @@ def test_the_one_device_is_offered_held_and_handed_out_as_any_other(kubelet, sta
     told = json.loads(run_status(root, "--json").stdout)
     assert [(one["uuid"], one["memoryBytes"], one["healthy"]) for one in told["devices"]] == [("all", None, True)]
 
-    # The file now says that this is a Tegra system: what pods hold stays, and is known again after a restart.
+    # The file now says that this is a Tegra system: it waits for the pod, and knows it again after a restart.
     config_map.publish(share(deviceDiscoveryStrategy="tegra"))
-    wait_healthy(kubelet, TEGRA)
+    kubelet.wait_until(lambda: kubelet.devices(GPU).keys() >= TEGRA and not healthy(kubelet), LIMIT_S)
     daemon.stop()
     again = start()
-    kubelet.wait_until(lambda: healthy(kubelet) == TEGRA and len(kubelet.registrations) == 2, LIMIT_S)
-    assert pod.ids(GPU) <= kubelet.devices(GPU).keys() - TEGRA
+    kubelet.wait_until(lambda: len(kubelet.registrations) == 2 and kubelet.devices(GPU).keys() >= TEGRA, LIMIT_S)
+    assert (pod.ids(GPU) <= kubelet.devices(GPU).keys(), healthy(kubelet)) == (True, set())
+    kubelet.delete(pod)
+    wait_healthy(kubelet, TEGRA)
     other = kubelet.admit("team/b", {"main": {GPU: 1}})
     assert dict(other.response(GPU).envs) == {"NVIDIA_VISIBLE_DEVICES": "tegra"}
     assert list(other.response(GPU).devices) == []

@@ -174,3 +174,17 @@ def test_the_specs_give_a_container_of_a_tegra_system_what_its_lists_name(name):
     assert sorted(injected.nodes) == ["/dev/nvhost-gpu", "/dev/nvmap"]
     assert list(injected.mounts) == [lib]
     assert "NVIDIA_VISIBLE_DEVICES=void" in injected.env
+
+
+@pytest.mark.invariant(4)
+@pytest.mark.parametrize(("old", "new"), [("GPU-1::0", "tegra"), ("all", "tegra"), ("tegra::1", "GPU-1")])
+def test_all_gpus_are_never_promised_together_with_one_of_them(old, new):
+    gpus = {"tegra": TEGRA, "GPU-1": Gpu(uuid="GPU-1", index=0, minor=0, product="Orin (nvgpu)")}
+    held = answer(holding(old), at=99.0)
+    given = restore(held, names=frozenset(), now=90.0)
+    waits = build_plan(inputs(parse(), gpus[new], held=held, given=given))
+    listed = {device.id: device.cause for device in waits.lists[GPU].devices}
+    assert listed == {new: Cause.HELD, old: Cause.WITHDRAWING}
+    assert [change.holder for change in waits.changes] == ["team/pod"]
+    free = build_plan(inputs(parse(), gpus[new], held=answer(at=99.0), given=given))
+    assert free.lists[GPU].by_id[new].healthy
