@@ -151,11 +151,9 @@ class DevicePluginServicer:
         return _let_start(request)
 
     def _log_served(self, resource: str, ids: Sequence[str], allocation: ContainerAllocation, seconds: float) -> None:
-        given = " ".join(f"{name}={value}" for name, value in allocation.envs.items())
-        more = f" and {len(ids) - _MAX_NAMED} more" if len(ids) > _MAX_NAMED else ""
         self._log(
             Reason.ALLOCATION_SERVED,
-            f"{', '.join(ids[:_MAX_NAMED])}{more} → {given}",
+            f"{_name_some(ids)} → {_describe_given(allocation)}",
             resource=resource,
             devices=list(ids),
             seconds=seconds,
@@ -228,3 +226,16 @@ def _prefer_nothing(request: deviceplugin.PreferredAllocationRequest) -> devicep
     """Leave the choice to the kubelet: an error would reject the pod for good (A.7 of the contract)."""
     nothing = deviceplugin.ContainerPreferredAllocationResponse()
     return deviceplugin.PreferredAllocationResponse(container_responses=[nothing for _ in request.container_requests])
+
+
+def _describe_given(allocation: ContainerAllocation) -> str:
+    """By what the container gets its devices, as far as it fits into a line."""
+    names = allocation.cdi_devices or next(iter(allocation.annotations.values()), "").split(",")
+    given = [f"cdi {_name_some(names)}"] if any(names) else []
+    given += [f"{name}={value}" for name, value in allocation.envs.items()]
+    return " ".join(given)
+
+
+def _name_some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+    return f"{', '.join(names[:_MAX_NAMED])}{more}"

@@ -146,6 +146,15 @@ def test_served_allocations_are_an_audit_trail(served):
     assert 0 <= fields["seconds"] < 1
 
 
+@pytest.mark.parametrize("way", [DeviceListStrategy.CDI_CRI, DeviceListStrategy.CDI_ANNOTATIONS])
+def test_the_audit_trail_names_what_the_runtime_is_told_by_cdi(served, way):
+    plugin = served(build_list(device_list_strategies=(way,)))
+    plugin.client.allocate([replica(0, 1), replica(1, 0)])
+    [(_, msg, _)] = plugin.notes.of("log")
+    names = ", ".join(f"k8s.device-plugin.nvidia.com/gpu={gpu_uuid(number)}" for number in (0, 1))
+    assert msg == f"{replica(0, 1)}, {replica(1, 0)} → cdi {names}"
+
+
 def test_the_audit_trail_can_be_turned_off_and_refusals_cannot(served):
     plugin = served(build_list(), log_allocations=False)
     plugin.client.allocate([replica(0, 0)])
