@@ -83,13 +83,15 @@ def build_allocation(listed: ResourceList, device_ids: Sequence[str]) -> Contain
         cdi_names = (*(qualify(CdiClass.GPU, name) for name in names), *facts.cdi_extras)
     # The kubelet makes annotations of the field as well: with both, runtimes would inject everything twice.
     by_field = DeviceListStrategy.CDI_CRI in facts.device_list_strategies
+    annotations: Mapping[str, str] = {}
+    if cdi_names and not by_field:
+        identifier = _identify(listed, asked)
+        annotations = build_annotations(cdi_names, prefix=facts.cdi_annotation_prefix, identifier=identifier)
     return ContainerAllocation(
         envs=envs,
         mounts=mounts,
         devices=nodes,
-        annotations={}
-        if by_field
-        else build_annotations(cdi_names, prefix=facts.cdi_annotation_prefix, identifier=_identify(listed, asked)),
+        annotations=annotations,
         cdi_devices=cdi_names if by_field else (),
     )
 
