@@ -264,8 +264,8 @@ class SimulatedCall:
         devices = [value for value in taken if isinstance(value, SimulatedGpu | MigDevice)]
         sets = [machine.find_positions(value.registered) for value in taken if isinstance(value, EventSet)]
         instance = next((device.instance for device in devices if isinstance(device, MigDevice)), None)
-        machine.begin(self.name, {*(find_position(device) for device in devices[:1])}.union(*sets), instance)
-        for device in devices[:1]:
+        machine.begin(self.name, {*(find_position(device) for device in devices)}.union(*sets), instance)
+        for device in devices:
             machine.check(device)
         return self._body(machine, *taken)
 
