@@ -119,6 +119,11 @@ def test_an_empty_file_is_a_machine_without_gpus() -> None:
         ("gpu: []", "unknown key gpu"),
         ("gpus: 3", "gpus: Expected array, got str"),
         ("gpus: [{model: t4, count: two}]", "gpus[0].count: Expected int, got str"),
+        ("ancestors: {bridge: []}", "ancestors.bridge: bridge is none of internal, single-switch, multiple-switches, "),
+        (
+            "gpus: [{model: t4, count: 3}]\nancestors: {node: [[0, 1, 2]], unknown: [[2, 1]]}",
+            "ancestors.unknown[0]: cards [1, 2] have another one already",
+        ),
         ("gpus: [{model: t4, count: 2, numa: [0]}]", "gpus[0].numa: 1 values for 2 cards"),
         ("gpus: [{model: t4, count: 2, uuid: GPU-1}]", "gpus[0].uuid: 2 cards cannot share it; give a list of 2"),
         ("gpus: [{model: t4, uuid: one}]", "gpus[0].uuid: one is no GPU UUID; write it like GPU-"),

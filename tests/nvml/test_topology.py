@@ -10,6 +10,7 @@ import pytest
 from nvdp.model.topology import Ancestor, Connection
 from nvdp.nvml.frames import Scan, Scanned
 from nvdp.nvml.outcomes import Died, Hung, Outcome
+from nvdp.nvml.simulated.export import build_node_file
 
 ANCESTOR_CALL, TYPE_CALL = "nvmlDeviceGetTopologyCommonAncestor", "nvmlDeviceGetNvLinkRemoteDeviceType"
 PAIRS = "nvlinks: [{gpus: [0, 1], links: 4}, {gpus: [2, 3], links: 4}]"
@@ -170,6 +171,25 @@ def test_a_link_that_does_not_tell_where_it_leads_counts_as_leading_to_no_switch
 def test_links_that_cannot_be_read_do_not_count(cards, call) -> None:
     cards.write(f"{PAIRS}\nfaults: [{{call: {call}, gpu: 1, error: 999}}]")
     assert cards.links() == {(2, 3): 4}
+
+
+def test_an_exported_node_is_connected_as_the_real_one(cards, tmp_path, asking) -> None:
+    cards.write(
+        f"""\
+        {PAIRS}
+        pcieSwitches: [[0, 1], [4, 5]]
+        ancestors: {{host-bridge: [[0, 2, 3], [2, 5]], unknown: [[1, 4]], system: [[2, 4]]}}
+        """,
+        count=6,
+        facts=", nvswitchLinks: 6",
+    )
+    real = cards.scan().inventory
+    exported = tmp_path / "exported.yaml"
+    exported.write_text(build_node_file(real))
+    simulated = asking(simulated=str(exported)).scan()
+    assert isinstance(simulated, Scanned)
+    assert simulated.inventory == real
+    assert "host-bridge:\n  - - 0\n    - 2\n    - 3\n" in exported.read_text(), "together, as they were"
 
 
 @pytest.mark.invariant(5)
