@@ -47,6 +47,7 @@ class Stage:
         self.run_dir = self.root / "run"
         self.node_file = self.root / "node.yaml"
         self.node_file.write_bytes(self.node_source.read_bytes())
+        self._driver_root = _lay_driver(self.root / "driver", version=self.node.driver.version)
         self._daemon: DaemonProcess | None = None
 
     def __enter__(self) -> Self:
@@ -75,6 +76,8 @@ class Stage:
             "simulated-node": node_file or self.node_file,
             "state-dir": self.root / "state",
             "run-dir": self.run_dir,
+            "cdi-dir": self.root / "cdi",
+            "container-driver-root": self._driver_root,
             "metrics-port": self.port,
             "log-format": "text",
         }
@@ -108,6 +111,15 @@ class Stage:
             self.write_journal()
         else:
             shutil.rmtree(self.root, ignore_errors=True)
+
+
+def _lay_driver(root: Path, *, version: str) -> Path:
+    """As much of a driver's files as CDI specs must have: empty, since no container runs."""
+    libraries = root / "usr/lib64"
+    libraries.mkdir(parents=True)
+    for name in ("libcuda", "libnvidia-ml"):
+        (libraries / f"{name}.so.{version}").touch()
+    return root
 
 
 def _make_root(keep: Path | None) -> Path:

@@ -12,9 +12,8 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from nvdp.errors import UsageError
-from nvdp.kubelet.proto import deviceplugin_v1beta1_pb2 as deviceplugin
-from nvdp.planning.response import VISIBLE_DEVICES, VOLUME_MOUNT_ROOT
 from nvdp.simulate.counting import find_uncounted
+from nvdp.simulate.handed import find_named, show_devices
 from nvdp.simulate.kubelet import AdmissionError, Pod
 from nvdp.simulate.scene import PATIENCE_S, Outcome, Scene, UnexpectedError, check
 
@@ -76,7 +75,8 @@ def admit_pods(scene: Scene) -> Outcome:
             )
             note = "  two different GPUs" if len(gpus) == asked else "  two shares of it"
         names = ", ".join(map(scene.name_gpu, gpus))
-        lines.append(f"{name:<10} {scene.resource}: {asked}   ->  {names:<12}{note or f' {_show_envs(pod, scene)}'}")
+        shown = note or f" {show_devices(pod.response(scene.resource))}"
+        lines.append(f"{name:<10} {scene.resource}: {asked}   ->  {names:<12}{shown}")
     return Outcome(seconds, tuple(lines))
 
 
@@ -255,25 +255,10 @@ def _read_gpus(scene: Scene, pod: Pod, asked: int) -> tuple[str, ...]:
     check(len(pod.ids(scene.resource)) == asked, expected=f"{asked} devices", seen=f"{len(pod.ids(scene.resource))}")
     check(
         seen and set(seen) == held <= scene.indices.keys() and len(set(seen)) == len(seen),
-        expected=f"{VISIBLE_DEVICES} with the GPUs of {', '.join(sorted(pod.ids(scene.resource)))}",
+        expected=f"the GPUs of {', '.join(sorted(pod.ids(scene.resource)))}",
         seen=", ".join(map(scene.name_gpu, seen)) or "none",
     )
     return tuple(sorted(seen, key=lambda uuid: scene.indices[uuid]))
-
-
-def find_named(response: deviceplugin.ContainerAllocateResponse) -> tuple[str, ...]:
-    """The devices that a container is told of, by the variable or by mounts."""
-    value = response.envs.get(VISIBLE_DEVICES, "")
-    if value == VOLUME_MOUNT_ROOT:
-        paths = [mount.container_path for mount in response.mounts]
-        return tuple(path.rpartition("/")[2] for path in paths if path.startswith(f"{VOLUME_MOUNT_ROOT}/"))
-    return tuple(filter(None, value.split(",")))
-
-
-def _show_envs(pod: Pod, scene: Scene) -> str:
-    value = pod.response(scene.resource).envs.get(VISIBLE_DEVICES, "")
-    shown = re.sub(r"(GPU-[0-9a-f]{8})-[0-9a-f-]{27}", r"\1...", value)
-    return f"{VISIBLE_DEVICES}={shown}"
 
 
 def _check_pods(scene: Scene, healthy: tuple[str, ...]) -> None:

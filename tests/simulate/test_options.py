@@ -73,6 +73,15 @@ def test_where_each_share_must_be_of_another_gpu_pods_ask_for_no_more_than_there
     assert "train      nvidia.com/gpu: 1" in one.stdout
 
 
+def test_a_file_that_hands_devices_over_by_cdi_is_played_and_touches_no_spec_of_the_machine(command, short_path):
+    config = short_path / "my.yaml"
+    config.write_text(SHARED.replace("volume-mounts", "cdi-cri"))
+    done = command.run("--config", str(config), "--step", "pods", "--keep", str(short_path / "kept"))
+    assert done.returncode == 0, done.stdout
+    assert "k8s.device-plugin.nvidia.com/gpu=0" in done.stdout
+    assert (short_path / "kept/cdi/k8s.device-plugin.nvidia.com-gpu.json").exists()
+
+
 def test_what_is_not_built_and_withholds_nothing_here_does_not_keep_the_tour_from_playing(command, short_path):
     config = short_path / "my.yaml"
     config.write_text(SHARED.replace("{plugin", "{migStrategy: mixed, mpsRoot: /m, plugin"))
