@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from nvdp.model.inventory import MigMode
@@ -13,6 +13,8 @@ from nvdp.model.listing import Strategy
 from nvdp.model.reasons import Cause
 from nvdp.planning.allotment import allot, find_untold, resolve_pins
 from nvdp.planning.assignment import Assignment, Form
+from nvdp.planning.devices import Device
+from nvdp.planning.pins import list_references
 from tests.planning.allotting import allotted, show, shown
 from tests.planning.values import ailment, cut, gpu, inventory, mig_uuid, parse, uuid
 
@@ -274,6 +276,18 @@ def forms(config, gpus, pins):
     return offered | {one: (held.intended, held.reason) for one, held in allotment.withheld.items()}
 
 
+def has_disputed(config, pins):
+    """Whether an index that was pinned late means a card that another entry names: then one of the two is withheld."""
+    named = [
+        one.uuid
+        for reference in list_references(config)
+        if reference.path.startswith("sharing")
+        for one in node(range(CARDS))
+        if reference.matches(Device(gpu=one), pins)
+    ]
+    return len(named) > len({*named})
+
+
 PRESENT = st.sets(st.integers(0, CARDS - 1), min_size=1)
 
 
@@ -315,6 +329,7 @@ def test_a_card_that_is_lost_or_added_moves_no_other(text, stages, vanishing):
         gone = [one for one in gpus if int(one.uuid.rpartition("-")[2]) not in present] if vanishing else []
         gpus = [*here, *gone]
         pins = resolve_pins(config, gpus, {one.uuid: ailment(Cause.VANISHED) for one in gone}, pins)
+        assume(not has_disputed(config, pins))
         after = forms(config, gpus, pins)
         assert {one: after[one] for one in before if one in after} == {
             one: before[one] for one in before if one in after
@@ -329,6 +344,7 @@ def test_entries_in_another_order_mean_the_same_cards(text, first, second, rando
     for block in edited["sharing"].values():
         random.shuffle(block["resources"])
     pins = resolve_pins(config, node(second), {}, resolve_pins(config, node(first), {}, {}))
+    assume(not has_disputed(config, pins))
     reordered = parse(json.dumps(edited))
     again = resolve_pins(reordered, node(second), {}, pins)
     assert again.keys() == pins.keys()
