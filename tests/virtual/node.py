@@ -119,6 +119,7 @@ class VirtualNode:
         if self.writes_specs_s is not None:
             names = {qualify(CdiClass.GPU, name) for device in wish.devices for name in device.names}
             names |= {qualify(CdiClass.GPU, name) for name in wish.keep}
+            names |= {qualify(CdiClass.IMEX_CHANNEL, str(channel)) for channel in wish.imex_channels}
             self.tell_specs(*names, after_s=self.writes_specs_s)
 
     def judge(self, strategies: Iterable[DeviceListStrategy]) -> None:
