@@ -29,6 +29,7 @@ def test_a_container_gets_the_channel_once_the_node_has_it_and_the_kubelet_is_to
     assert ask(node) == (None, (qualify(CdiClass.GPU, A),))
     (told,) = node.record.texts(Reason.CONFIG_REFERENCE_UNMATCHED)
     assert told.startswith("imex.channelIDs: /dev/nvidia-caps-imex-channels/channel0 is not on this node")
+    assert node.status.unmatched == (told,)
     lists = len(node.actor(GPU).taken)
 
     node.scan(gpu(0), gpu(1), imex_channels=(0,))
@@ -37,3 +38,4 @@ def test_a_container_gets_the_channel_once_the_node_has_it_and_the_kubelet_is_to
     assert node.wishes[-1].imex_channels == (0,)
     assert len(node.actor(GPU).taken) == lists
     assert len(node.record.texts(Reason.CONFIG_REFERENCE_UNMATCHED)) == 1
+    assert node.status.unmatched == ()

@@ -78,7 +78,7 @@ class Picture:
                 serving=self._offers.serving,
                 holders=self._holders,
                 waits=self._waits,
-                unmatched=self._adoption.unmatched,
+                unmatched=(*self._adoption.unmatched, *(plan.unmet if plan is not None else ())),
                 troubles=self._find_troubles(held),
                 podresources_up=podresources_up,
                 scanned_at=scan.scanned_at if scan is not None else None,
