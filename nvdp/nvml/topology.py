@@ -73,10 +73,8 @@ class TopologyReader:
             told = gpu.facts.ask(
                 "nvmlDeviceGetNvLinkRemoteDeviceType", lambda: [_leads_to_switch(gpu.handle, n) for n in fresh]
             )
-        except NvmlError as error:
-            if error.kind not in NO_SUCH_FACT:
-                return
-            told = [False] * len(fresh)
+        except NvmlError:
+            return
         self._to_switch |= {(gpu.uuid, number): to_switch for number, to_switch in zip(fresh, told, strict=True)}
 
     def connect(self, gpus: Sequence[Connected], *, ancestors: bool) -> tuple[Connection, ...]:
@@ -121,4 +119,11 @@ class TopologyReader:
 
 
 def _leads_to_switch(handle: object, number: int) -> bool:
-    return bool(pynvml.nvmlDeviceGetNvLinkRemoteDeviceType(handle, number) == pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH)
+    """Whether a link does; one of which GPU or driver do not tell it does not."""
+    try:
+        kind = pynvml.nvmlDeviceGetNvLinkRemoteDeviceType(handle, number)
+    except pynvml.NVMLError as error:
+        if error.value in {pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND}:
+            return False
+        raise
+    return bool(kind == pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH)
