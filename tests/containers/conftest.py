@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.containers.containerd import Containerd, find_obstacle
+from tests.containers.containerd import Containerd
 from tests.containers.cri import Runtime
+from tests.containers.unpacked import find_obstacle
+from tests.docs.pages import find_blocks
 
-CDI_ON = "  enable_cdi = true\n"
+_CRI = "io.containerd.grpc.v1.cri"
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -57,4 +61,7 @@ def start_runtime(root: Path, cdi: Path) -> Iterator[Callable[[str], Runtime]]:
 
 @pytest.fixture
 def runtime(start_runtime: Callable[[str], Runtime]) -> Runtime:
-    return start_runtime(CDI_ON)
+    """Configured as docs/cdi.md says."""
+    (text,) = (block.text for block in find_blocks() if (block.page, block.language) == ("cdi.md", "toml"))
+    documented = tomllib.loads(text)["plugins"][_CRI]
+    return start_runtime("".join(f"  {key} = {json.dumps(value)}\n" for key, value in documented.items()))

@@ -1,12 +1,7 @@
-"""A containerd of its own: unpacked by .ci/containerd, with its own directories, namespaces and configuration.
-
-It runs in a process, a mount and a network namespace of its own, so that its end is the end of every container, of
-every mount and of every shim, whatever a test did.
-"""
+"""A containerd with its own directories and configuration, for as long as a test needs it."""
 
 from __future__ import annotations
 
-import os
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,10 +10,9 @@ import psutil
 
 from tests.containers.cri import Runtime
 from tests.containers.image import IMAGE, build_image
+from tests.containers.unpacked import PROGRAMS, build_command
 from tests.daemon.process import wait_until
 
-UNPACKED = Path(__file__).parents[2] / "build/containerd"
-_ISOLATED = ("unshare", "--mount", "--pid", "--net", "--fork", "--kill-child", "--mount-proc")
 _LIMIT_S = 30
 _CONFIG = """\
 version = 2
@@ -35,16 +29,6 @@ state = "{root}/state"
 {cri}"""
 
 
-def find_obstacle() -> str:
-    """Why no container can run here; empty where one can."""
-    if os.geteuid() != 0:
-        return "needs root"
-    if not (UNPACKED / "usr/bin/containerd").exists():
-        return "needs a containerd: run .ci/containerd, as `make campaign` does"
-    tried = subprocess.run([*_ISOLATED, "true"], capture_output=True, text=True, check=False)
-    return "" if tried.returncode == 0 else f"needs namespaces: {tried.stderr.strip()}"
-
-
 class Containerd:
     """Runs until ``stop``. ``cri`` are lines of its CRI plugin's configuration; ``cdi`` are directories of specs.
 
@@ -57,14 +41,9 @@ class Containerd:
         self.socket = root / "c.sock"
         directories = ", ".join(f'"{directory}"' for directory in cdi)
         self.config.write_text(_CONFIG.format(root=root, image=IMAGE, directories=directories, cri=cri))
-        programs = f"{UNPACKED}/usr/bin:{UNPACKED}/usr/sbin"
-        (libraries,) = {path.parent for path in UNPACKED.glob("usr/lib/*/libseccomp.so.2")}
-        self._environment = {"PATH": f"{programs}:{os.environ['PATH']}", "LD_LIBRARY_PATH": str(libraries)}
-        # The network namespace is new: its loopback, on which containerd listens, is down.
-        start = f"busybox ifconfig lo 127.0.0.1 up && exec containerd --config {self.config}"
         with (root / "log").open("wb") as log:
             self._process = subprocess.Popen(
-                [*_ISOLATED, "sh", "-c", start], stdout=log, stderr=log, env=self._environment
+                build_command(["containerd", "--config", self.config]), stdout=log, stderr=log
             )
         self._log = root / "log"
         self.runtime = Runtime(self.socket)
@@ -73,9 +52,9 @@ class Containerd:
         """Wait until it answers and has the image."""
         wait_until(self._is_up, _LIMIT_S, what="containerd")
         archive = self.config.with_name("image.tar")
-        build_image(UNPACKED / "usr/bin/busybox", archive)
+        build_image(PROGRAMS / "busybox", archive)
         command = [
-            UNPACKED / "usr/bin/ctr",
+            PROGRAMS / "ctr",
             "--address",
             self.socket,
             "--namespace",
@@ -84,7 +63,7 @@ class Containerd:
             "import",
             archive,
         ]
-        done = subprocess.run(command, env=self._environment, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         wait_until(self.runtime.has_image, _LIMIT_S, what="the image")
         return self.runtime

@@ -17,6 +17,7 @@ from tests.containers.image import IMAGE
 _SOURCE = Path(__file__).with_name("cri.proto")
 _LIMIT_S = 30
 _NODE = 2  # the namespace mode of the host's network: there is no CNI here
+LIST_DEVICES = "busybox stat -c '%n %t:%T' /dev/nvidia* /dev/nvidia-caps/* 2>/dev/null; true"
 # Method of RuntimeService: its request and answer.
 _CALLS = {
     "RunPodSandbox": ("RunPodSandboxRequest", "RunPodSandboxResponse"),
@@ -127,13 +128,17 @@ class Container:
         return dict(line.split("=", 1) for line in self.run("env").splitlines())
 
     def devices(self) -> dict[str, str]:
-        """The NVIDIA device nodes it has, by path, with their numbers in hexadecimal as ``stat`` prints them."""
-        found = self.run("sh", "-c", "stat -c '%n %t:%T' /dev/nvidia* /dev/nvidia-caps/* 2>/dev/null; true")
-        return dict(line.split(" ") for line in found.splitlines() if not line.endswith(" 0:0"))
+        """The NVIDIA device nodes it has, by path, with their numbers."""
+        return parse_devices(self.run("sh", "-c", LIST_DEVICES))
 
     def stop(self) -> None:
         self._runtime.ask("StopContainer", container_id=self.id)
         self._runtime.ask("RemoveContainer", container_id=self.id)
+
+
+def parse_devices(listed: str) -> dict[str, str]:
+    """What LIST_DEVICES printed: paths, and numbers in hexadecimal."""
+    return dict(line.split(" ") for line in listed.splitlines() if not line.endswith(" 0:0"))
 
 
 def _load_messages() -> dict[str, Any]:

@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
-from tests.containers.cri import Injection, Runtime
+from tests.containers.cri import LIST_DEVICES, Injection, Runtime, parse_devices
 from tests.containers.node import SMALL, Node
+from tests.containers.podman import run_in_podman
 from tests.daemon.compiled import VERSION
 from tests.daemon.node import GPU, gpu_uuid
 from tests.daemon.process import wait_until
@@ -18,7 +20,16 @@ pytestmark = pytest.mark.campaign
 
 KIND = "k8s.device-plugin.nvidia.com/gpu"
 CONTROL = {"/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset"}
-BY_CRI = {"deviceListStrategy": "cdi-cri"}
+COMPONENT = Path(__file__).parents[2] / "manifests/components/cdi/daemonset.yaml"
+
+
+def load_strategy() -> str:
+    """What the component for CDI has nvdp do."""
+    (container,) = yaml.safe_load(COMPONENT.read_text())["spec"]["template"]["spec"]["containers"]
+    return {variable["name"]: variable["value"] for variable in container["env"]}["DEVICE_LIST_STRATEGY"]
+
+
+BY_CRI = {"deviceListStrategy": load_strategy()}
 
 
 @pytest.fixture
@@ -133,6 +144,14 @@ def test_a_container_starts_again_with_what_it_got_while_nvdp_is_away_and_after(
     node.run()
     assert {path.name: path.read_bytes() for path in cdi.iterdir()} == specs
     assert runtime.start(injection).devices() == before
+
+
+def test_an_older_reader_of_specs_gives_a_container_the_same(node: Node, root: Path, cdi: Path, runtime: Runtime):
+    node.start(**BY_CRI)
+    wait_offered(node)
+    _, injection = node.admit("one", gpus=1, parts=1)
+    found = run_in_podman(root / "p", cdi=cdi, devices=injection.cdi_devices, command=["sh", "-c", LIST_DEVICES])
+    assert parse_devices(found) == runtime.start(injection).devices()
 
 
 def test_after_a_reboot_the_specs_are_there_before_the_kubelet_can_give_a_gpu_to_a_pod(

@@ -11,8 +11,8 @@ from pathlib import Path
 import grpc
 import pytest
 
-from tests.containers.containerd import UNPACKED
 from tests.containers.cri import Injection, Runtime
+from tests.containers.unpacked import PROGRAMS
 from tests.host.runtime_files import CASES, Case, write_case
 
 pytestmark = pytest.mark.campaign
@@ -52,7 +52,7 @@ def test_without_enable_cdi_the_device_is_silently_missing(spec: Path, start_run
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_containerd_reads_its_configuration_as_the_start_up_check_does(root: Path, case: Case):
     main = write_case(case, root)
-    command = [UNPACKED / "usr/bin/containerd", "--config", main, "config", "dump"]
+    command = [PROGRAMS / "containerd", "--config", main, "config", "dump"]
     dumped = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout
     plugins = tomllib.loads(dumped)["plugins"]
     assert plugins["io.containerd.grpc.v1.cri"]["enable_cdi"] is case.heeds
