@@ -94,6 +94,12 @@ def test_an_import_that_cannot_be_seen_may_turn_it_on(etc: Path):
     assert judge(hidden, CRI_FIELD) == ()
 
 
+@pytest.mark.parametrize("imports", ['[7, "conf.d/nothing.toml"]', '["a**b.toml"]', '"conf.d"'])
+def test_imports_that_lead_to_no_file_change_nothing(etc: Path, imports: str):
+    found = judge(with_containerd(etc, f"imports = {imports}\n{OFF}"), CRI_FIELD)
+    assert [one.file for one in found] == ["/etc/containerd/config.toml"]
+
+
 @pytest.mark.parametrize("text", ["", "x" * 2_000_000, "[" * 100_000, "version = 2\nversion = 3\n", "\xff"])
 def test_a_node_without_files_or_with_bad_ones_raises_nothing(etc: Path, text: str):
     if not text:
