@@ -6,7 +6,7 @@ Part of ``schema``.
 from __future__ import annotations
 
 import enum
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 
@@ -14,6 +14,12 @@ from nvdp.config.keys import Setting, camel_key
 from nvdp.model.duration import Duration, build_duration
 from nvdp.model.listing import DeviceIDStrategy, DeviceListStrategy, SharedPolicy
 from nvdp.model.platforms import DeviceDiscoveryStrategy
+
+
+# A path as CDI specs take it: absolute, without dots in place of names.
+_PATH: Final = r"(/(?!\.\.?(/|$))[^/]+)+"
+_ROOT: Final = f"/?|{_PATH}/?"
+_ROOT_TEXT: Final = "an absolute path; write one like /run/nvidia/driver"
 
 
 class MigStrategy(enum.Enum):
@@ -67,7 +73,7 @@ class PluginFlags(msgspec.Struct, frozen=True, kw_only=True, rename=camel_key):
             "path on the host of the program that CDI hooks run",
             ("nvidia-cdi-hook-path", "nvidia-ctk-path"),
             ("NVIDIA_CDI_HOOK_PATH", "NVIDIA_CTK_PATH"),
-            form=r"(/(?!\.\.?(/|$))[^/]+)+",
+            form=_PATH,
             form_text="the absolute path of a file; write one like /usr/bin/nvidia-ctk",
         ),
     ] = "/usr/bin/nvidia-ctk"
@@ -77,6 +83,8 @@ class PluginFlags(msgspec.Struct, frozen=True, kw_only=True, rename=camel_key):
             "where the driver root is mounted in the plugin's container; libraries are looked for under it",
             ("driver-root-ctr-path", "container-driver-root"),
             ("DRIVER_ROOT_CTR_PATH", "CONTAINER_DRIVER_ROOT"),
+            form=_ROOT,
+            form_text=_ROOT_TEXT,
         ),
     ] = "/driver-root"
     shared_devices_allocation_policy: Annotated[
@@ -122,7 +130,13 @@ class Flags(msgspec.Struct, frozen=True, kw_only=True, rename=camel_key):
     mps_root: Annotated[str, Setting("directory of the MPS daemons, needed for MPS", ("mps-root",), ("MPS_ROOT",))] = ""
     nvidia_driver_root: Annotated[
         str,
-        Setting("root of the driver's files", ("driver-root", "nvidia-driver-root"), ("NVIDIA_DRIVER_ROOT",)),
+        Setting(
+            "root of the driver's files",
+            ("driver-root", "nvidia-driver-root"),
+            ("NVIDIA_DRIVER_ROOT",),
+            form=_ROOT,
+            form_text=_ROOT_TEXT,
+        ),
     ] = "/"
     nvidia_dev_root: Annotated[
         str,
@@ -130,6 +144,8 @@ class Flags(msgspec.Struct, frozen=True, kw_only=True, rename=camel_key):
             "what stands before the paths of device nodes",
             ("dev-root", "nvidia-dev-root"),
             ("NVIDIA_DEV_ROOT",),
+            form=_ROOT,
+            form_text=_ROOT_TEXT,
             default_text="the driver root",
         ),
     ] = ""

@@ -55,9 +55,6 @@ _MPS: Final = "sharing.mps.resources[]"
 _NAMES: Final = ("resources.*[].name", f"{_ENTRY}.name", f"{_ENTRY}.rename")
 _TEXTS: Final = (
     "flags.mpsRoot",
-    "flags.nvidiaDriverRoot",
-    "flags.nvidiaDevRoot",
-    "flags.plugin.containerDriverRoot",
     "flags.gfd.outputFile",
     "flags.gfd.machineTypeFile",
 )

@@ -199,6 +199,15 @@ def test_an_unknown_key_is_told_where_it_belongs(text: str, said: str):
             'nvidiaCTKPath: "nvidia-ctk" is not the absolute path of a file; write one like /usr/bin/nvidia-ctk',
         ),
         ("flags: {plugin: {nvidiaCTKPath: /usr/../bin/ctk}}", 'nvidiaCTKPath: "/usr/../bin/ctk" is not the absolute'),
+        (
+            "flags: {nvidiaDriverRoot: run/driver}",
+            'nvidiaDriverRoot: "run/driver" is not an absolute path; write one like /run/nvidia/driver',
+        ),
+        ("flags: {nvidiaDevRoot: /a/../b}", 'nvidiaDevRoot: "/a/../b" is not an absolute path'),
+        (
+            "flags: {plugin: {containerDriverRoot: driver-root}}",
+            'containerDriverRoot: "driver-root" is not an absolute',
+        ),
         ("flags: {plugin: {nvidiaCTKPath: /usr/bin/}}", 'nvidiaCTKPath: "/usr/bin/" is not the absolute path'),
         ("kind: ConfigMap\ndata: {}\n", "f:1:1: kind: this is a ConfigMap"),
     ],

@@ -61,7 +61,7 @@ ALIKE = (
     'flags: {gfd: {sleepInterval: "0"}}',
     "flags: {gfd: {sleepInterval: infinite}}",
     "flags: {gfd: {sleepInterval: 1m30s, machineTypeFile: 12}}",
-    'flags: {nvidiaDriverRoot: "010", mpsRoot: "no", gfd: {outputFile: true}}',
+    'flags: {mpsRoot: "no", gfd: {outputFile: true, machineTypeFile: "010"}}',
     "imex: {channelIDs: [0], required: true}",
     "imex: {channelIDs: [], required: false}",
     "allocation: {sharedPolicy: distributed, numaHints: true, modeChange: immediate, preStartCheck: none}",
