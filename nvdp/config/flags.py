@@ -15,7 +15,6 @@ from nvdp.model.duration import Duration, build_duration
 from nvdp.model.listing import DeviceIDStrategy, DeviceListStrategy, SharedPolicy
 from nvdp.model.platforms import DeviceDiscoveryStrategy
 
-
 # A path as CDI specs take it: absolute, without dots in place of names.
 _PATH: Final = r"(/(?!\.\.?(/|$))[^/]+)+"
 _ROOT: Final = f"/?|{_PATH}/?"
