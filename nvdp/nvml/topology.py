@@ -96,12 +96,13 @@ class TopologyReader:
 
     def _follow_links(self, gpu: Connected) -> _Wired:
         links = gpu.links
+        to_switch = {link.number for link in links if self._to_switch.get((gpu.uuid, link.number))}
         return _Wired(
             uuid=gpu.uuid,
             pci=gpu.facts.ref.pci,
             fabric=gpu.vitals.fabric_clique,
-            to_switch=sum(self._to_switch.get((gpu.uuid, link.number), False) for link in links),
-            to_peer=Counter(link.peer for link in links if link.peer is not None),
+            to_switch=len(to_switch),
+            to_peer=Counter(link.peer for link in links if link.peer is not None and link.number not in to_switch),
         )
 
     def _read_ancestor(self, a: Connected, b: Connected) -> None:

@@ -173,6 +173,27 @@ def test_links_that_cannot_be_read_do_not_count(cards, call) -> None:
     assert cards.links() == {(2, 3): 4}
 
 
+def test_a_compiled_library_is_asked_as_its_functions_are_declared(fake_driver, asking) -> None:
+    fake_driver.install()
+    vitals = [
+        f"vital {card} {word}"
+        for card in range(4)
+        for word in ("links 4", "to_switch 12", "fabric_state 3", "fabric_status 0", f"ancestor {card * 10}")
+    ]
+    fake_driver.configure("cards 0 1 2 3", *vitals, *(f"vital {card} fabric_clique 7" for card in (0, 1, 2)))
+    scanned = asking(driver_root=str(fake_driver.root)).scan()
+    assert isinstance(scanned, Scanned)
+    assert scanned.vitals[scanned.inventory.gpus[1].uuid].fabric_clique == f"{'0' * 31}1/7"
+    assert [(one.ancestor, one.nvlinks, one.fabric_links) for one in scanned.inventory.connections] == [
+        (Ancestor.INTERNAL, 2, 2),  # the library says of every link that it leads to the card beside
+        (Ancestor.INTERNAL, 0, 2),
+        (Ancestor.INTERNAL, 0, 0),
+        (Ancestor.SINGLE, 0, 2),
+        (Ancestor.SINGLE, 0, 0),
+        (Ancestor.MULTIPLE, 2, 0),
+    ]
+
+
 def test_an_exported_node_is_connected_as_the_real_one(cards, tmp_path, asking) -> None:
     cards.write(
         f"""\

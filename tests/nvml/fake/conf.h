@@ -28,12 +28,13 @@
 #define XID 8
 
 enum vital { RECOVERY, REMAP_FAILURE, PAGES_PENDING, ECC_MEMORY, ECC_SRAM, ECC_TOTAL, LINKS, LINKS_DOWN, FABRIC_STATE,
-             FABRIC_STATUS, FABRIC_MASK, VITALS };
+             FABRIC_STATUS, FABRIC_MASK, FABRIC_CLIQUE, TO_SWITCH, ANCESTOR, VITALS };
 static const char *const vital_names[VITALS] = {
     [RECOVERY] = "recovery", [REMAP_FAILURE] = "remap_failure", [PAGES_PENDING] = "pages_pending",
     [ECC_MEMORY] = "ecc_memory", [ECC_SRAM] = "ecc_sram", [ECC_TOTAL] = "ecc_total", [LINKS] = "links",
     [LINKS_DOWN] = "links_down", [FABRIC_STATE] = "fabric_state", [FABRIC_STATUS] = "fabric_status",
-    [FABRIC_MASK] = "fabric_mask",
+    [FABRIC_MASK] = "fabric_mask", [FABRIC_CLIQUE] = "fabric_clique", [TO_SWITCH] = "to_switch",
+    [ANCESTOR] = "ancestor",
 };
 
 #include "layout.h"

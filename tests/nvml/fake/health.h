@@ -84,11 +84,37 @@ int nvmlDeviceGetNvLinkRemotePciInfo_v2(struct card *card, unsigned link, struct
     return code;
 }
 
+/* ``to_switch`` has a bit for each link that leads to one. */
+int nvmlDeviceGetNvLinkRemoteDeviceType(struct card *card, unsigned link, unsigned *kind)
+{
+    int links, code = read_vital("nvmlDeviceGetNvLinkRemoteDeviceType", card, TO_SWITCH, &links);
+    *kind = !code && links >> link & 1 ? 2 : 0;
+    return code;
+}
+
+/* Two cards have the nearer one of their ``ancestor`` levels in common. */
+int nvmlDeviceGetTopologyCommonAncestor(struct card *first, struct card *second, unsigned *level)
+{
+    int a, b, code = read_vital("nvmlDeviceGetTopologyCommonAncestor", first, ANCESTOR, &a);
+    code = code ? code : read_vital("nvmlDeviceGetTopologyCommonAncestor", second, ANCESTOR, &b);
+    *level = !code && a < b ? a : b;
+    return code;
+}
+
+static void write_clique(const struct card *card, unsigned char cluster[16], unsigned *clique)
+{
+    int value = seen->vitals[card->id][FABRIC_CLIQUE];
+    cluster[15] = value > 0;
+    *clique = value > 0 ? value : 0;
+}
+
 int nvmlDeviceGetGpuFabricInfo(struct card *card, struct fabric *answer)
 {
     int code = read_vital("nvmlDeviceGetGpuFabricInfo", card, FABRIC_STATE, (int *)&answer->state);
-    if (!code)
+    if (!code) {
         answer->status = seen->vitals[card->id][FABRIC_STATUS];
+        write_clique(card, answer->cluster, &answer->clique);
+    }
     return code;
 }
 
@@ -99,6 +125,7 @@ int nvmlDeviceGetGpuFabricInfoV(struct card *card, struct fabric_v2 *answer)
     if (!code) {
         answer->status = seen->vitals[card->id][FABRIC_STATUS];
         answer->mask = seen->vitals[card->id][FABRIC_MASK];
+        write_clique(card, answer->cluster, &answer->clique);
     }
     return code;
 }
