@@ -53,6 +53,16 @@ def test_numa_nodes_are_told_for_each_resource_whose_cards_all_have_one(kubelet,
     assert len(kubelet.registrations) == 2
 
 
+@on_node(machine={"count": 4, "numa": [0, 1, 0, 1]})
+@pytest.mark.requirement(37)
+def test_containers_get_whole_cards_that_are_connected_with_each_other(kubelet, start):
+    start(build_config(allocation={"numaHints": False}), wait=True)
+
+    given = [find_cards(kubelet.admit(f"team/{number}", {"main": {GPU: 2}})) for number in range(2)]
+
+    assert given == [{gpu_uuid(0), gpu_uuid(2)}, {gpu_uuid(1), gpu_uuid(3)}]
+
+
 def find_cards(pod) -> set[str]:
     return {device.partition("::")[0] for device in pod.ids(GPU)}
 
