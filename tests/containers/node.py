@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from nvdp.simulate.kubelet import Kubelet, Pod
@@ -26,6 +28,7 @@ _CUT = 3  # the card in MIG mode
 # The kernel driver's list of capabilities takes the place of the machine's own, for the daemon alone.
 _WITH_KERNEL = ("unshare", "--mount", "sh", "-c", 'mount --bind "$0" /proc/driver && exec "$@"')
 _CONTROL = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset")
+_CHANNEL = "nvidia-caps-imex-channels/channel0"
 _HOOK = """\
 #!/bin/sh
 echo "$@" >> {calls}
@@ -40,7 +43,7 @@ class Node:
         self._root = root
         self._cdi = cdi
         self.driver = root / "d"
-        machine = CompiledMachine(self.driver)
+        self._machine = CompiledMachine(self.driver)
         build_tree(self.driver, _load_layout())
         self.hook = root / "nvidia-ctk"
         self._calls = root / "calls"
@@ -48,7 +51,7 @@ class Node:
         self.hook.chmod(0o755)
         self.kubelet = Kubelet(root / "k")
         self.config_map = ConfigMap(root / "config")
-        self.parts = Layouts(machine).cut(_CUT, "1g.10gb", "1g.10gb")
+        self.parts = Layouts(self._machine).cut(_CUT, "1g.10gb", "1g.10gb")
         self.part_nodes: dict[str, list[str]] = {}
         self._daemon: Daemon | None = None
         self._make_nodes()
@@ -57,14 +60,14 @@ class Node:
     def hook_calls(self) -> list[list[str]]:
         return [line.split() for line in self._calls.read_text().splitlines()] if self._calls.exists() else []
 
-    def start(self, **plugin: Any) -> Daemon:
-        """The daemon with these keys of ``flags.plugin`` beside where things are, once it has its list of GPUs."""
+    def start(self, *, blocks: Mapping[str, Any] = MappingProxyType({}), **plugin: Any) -> Daemon:
+        """The daemon with these keys of ``flags.plugin`` beside where things are, and other ``blocks`` of the file."""
         flags = {
             "migStrategy": "mixed",
             "nvidiaDriverRoot": str(self.driver),
             "plugin": {"containerDriverRoot": str(self.driver), "nvidiaCTKPath": str(self.hook), **plugin},
         }
-        self.config_map.publish(build_config(flags=flags))
+        self.config_map.publish(build_config(flags=flags, **blocks))
         self.kubelet.start()
         return self.run()
 
@@ -85,6 +88,19 @@ class Node:
         pod = self.kubelet.admit(f"team/{name}", {"main": asked})
         return pod, merge(*(pod.response(resource) for resource in asked))
 
+    def upgrade(self, version: str) -> None:
+        """The driver in another version, as its installer leaves it."""
+        files = [path for path in self.driver.rglob(f"*{VERSION}*") if "libnvidia-ml" not in path.name]
+        for path in sorted(files, key=lambda path: -len(path.parts)):
+            path.rename(path.with_name(path.name.replace(VERSION, version)))
+        for path in self.driver.rglob("*"):
+            if path.is_symlink() and VERSION in path.readlink().name:
+                target = path.readlink()
+                path.unlink()
+                path.symlink_to(target.with_name(target.name.replace(VERSION, version)))
+        (self.driver / f"usr/lib64/libnvidia-ml.so.{VERSION}").unlink()
+        self._machine.change(driver={"version": version})
+
     def stop_daemon(self) -> None:
         if self._daemon is not None:
             if self._daemon.running:
@@ -97,7 +113,7 @@ class Node:
         self.kubelet.stop()
 
     def _make_nodes(self) -> None:
-        names = [*_CONTROL, *(f"nvidia{minor}" for minor in range(4))]
+        names = [_CHANNEL, *_CONTROL, *(f"nvidia{minor}" for minor in range(4))]
         minors = self._root / "kernel/nvidia-caps/mig-minors"
         minors.parent.mkdir(parents=True)
         lines = []

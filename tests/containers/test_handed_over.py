@@ -110,6 +110,17 @@ def test_the_device_all_is_every_gpu_and_every_mig_device(node: Node, runtime: R
     assert set(found) == {*CONTROL, *(f"/dev/nvidia{number}" for number in range(4)), *parts}
 
 
+def test_a_channel_of_imex_comes_with_the_gpu_only_where_the_file_asks_for_it(node: Node, runtime: Runtime):
+    node.start(**BY_CRI, blocks={"imex": {"channelIDs": [0]}})
+    wait_offered(node)
+    pod, injection = node.admit("one", gpus=1)
+    (uuid,) = pod.ids(GPU)
+    assert injection.cdi_devices == (f"{KIND}={uuid}", "k8s.device-plugin.nvidia.com/imex-channel=0")
+    container = runtime.start(injection)
+    assert set(container.devices()) == {*CONTROL, find_node(uuid)}
+    assert container.run("ls", "/dev/nvidia-caps-imex-channels") == "channel0\n"
+
+
 def test_annotations_give_what_the_field_gives(node: Node, runtime: Runtime):
     node.start(deviceListStrategy="cdi-annotations")
     wait_offered(node)
@@ -181,6 +192,20 @@ def test_specs_that_somebody_deletes_are_there_again_for_the_next_container(node
     wait_until(spec.exists, what="the spec")
     assert spec.read_bytes() == before
     assert set(runtime.start(injection).devices()) > CONTROL
+
+
+def test_after_a_driver_upgrade_the_next_container_gets_the_new_one(node: Node, cdi: Path, runtime: Runtime):
+    daemon = node.start(**BY_CRI)
+    wait_offered(node)
+    _, injection = node.admit("one", gpus=1)
+    runtime.start(injection)
+    node.upgrade("570.2.2")
+    daemon.look()
+    (spec,) = cdi.iterdir()
+    wait_until(lambda: "libcuda.so.570.2.2" in spec.read_text(), what="a spec of the new driver")
+    container = runtime.start(injection)
+    assert container.run("ls", "/usr/lib64/libcuda.so.570.2.2")
+    assert VERSION not in container.run("cat", "/proc/mounts")
 
 
 def test_with_containerd_1_7_as_it_comes_the_pod_runs_without_a_gpu(
