@@ -75,7 +75,7 @@ def _choose_by_steps(weights: Weights, required: Collection[int], size: int) -> 
 def _grow(weights: Weights, chosen: set[int], size: int) -> tuple[int, ...]:
     gains = {one: sum(weights[one][other] for other in chosen) for one in range(len(weights)) if one not in chosen}
     while len(chosen) < size:
-        best = min(gains, key=lambda one: (-gains[one], sum(weights[one]), one))
+        best = min(gains, key=lambda one: (-gains[one], one))
         chosen.add(best)
         del gains[best]
         for one in gains:

@@ -105,6 +105,11 @@ def test_a_request_of_two_leaves_a_four_whole_if_there_is_a_pair_elsewhere():
     assert choose(fours, 2) == (4, 5)
 
 
+def test_a_request_of_one_leaves_an_eight_whole_if_there_are_six_elsewhere():
+    eight = build(14, lambda a, b: NODE + LINK * ((a < 8) == (b < 8)))
+    assert choose(eight, 1) == (8,)
+
+
 def test_where_all_are_on_one_switch_the_first_ones_of_a_socket_are_taken_together():
     assert choose(hgx(), 4) == (0, 1, 2, 3)
     assert choose(hgx(), 2, required=[5]) == (4, 5)
