@@ -93,6 +93,20 @@ def test_a_device_that_comes_later_is_listed_once_the_specs_have_it():
     assert lists_of(node) == [[A, B], [A, B, C]]
 
 
+def test_an_index_is_handed_out_only_once_the_specs_have_the_gpu_that_has_it_now():
+    node = started(BY_INDEX)
+    node.writes_specs_s = None
+    node.scan(gpu(1, index=0))
+    node.run(PATIENCE_S - 1.0)
+    assert lists_of(node) == [[A, B]]  # it waits
+    assert node.wishes[-1].devices[0].names == (B, "0")
+    node.run(2.0)
+    assert node.taken(GPU).by_id[B].cause is Cause.CDI_MISSING
+    node.tell_specs(name(B), name("0"), nodes={name("0"): ("/dev/nvidia1",)})
+    node.run(1.0)
+    assert node.healthy(GPU) == [B]
+
+
 def test_lists_that_wait_for_the_specs_tell_what_happened_meanwhile():
     node = started(CDI)
     node.scan(gpu(0), gpu(1), gpu(2))

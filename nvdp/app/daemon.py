@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from nvdp.kubelet.starts import StartCheck
     from nvdp.services.adoption import Adoption
     from nvdp.services.cdi import CdiService
+    from nvdp.services.configuration import ConfigurationFile
     from nvdp.services.held import HeldService
     from nvdp.services.offers import Offers
     from nvdp.services.resource import ResourceActor
@@ -155,7 +156,10 @@ class Daemon:
         )
         adoption = self._build_adoption(state, memory)
         standing = StandingService(self._post, pod_resources=PodResourcesClient(options.pod_resources_socket))
-        specs, runtime = build_cdi_service(options, post=self._post, log=log), RuntimeCheck(log=log)
+        specs, runtime = (
+            build_cdi_service(options, post=self._post, log=log),
+            RuntimeCheck(log=log, etc=options.host_etc),
+        )
         watcher = self._build_watcher(specs)
         answers = self._build_answers(
             offers,
@@ -217,11 +221,14 @@ class Daemon:
             choose_delay_s=partial(random.uniform, 0.0, self._options.apply_jitter.seconds),
         )
 
-    def _build_watcher(self, specs: CdiService) -> Watcher:
-        """What is followed: the kubelet's directory, the CDI specs, and the configuration if it is a file."""
+    def _build_configuration(self) -> ConfigurationFile:
         from nvdp.services.configuration import ConfigurationFile  # noqa: PLC0415 - brings YAML, see ``run``
 
-        configuration = ConfigurationFile(self._options.config_file, self._overrides, self._post)
+        return ConfigurationFile(self._options.config_file, self._overrides, self._post)
+
+    def _build_watcher(self, specs: CdiService) -> Watcher:
+        """What is followed: the kubelet's directory, the CDI specs, and the configuration if it is a file."""
+        configuration = self._build_configuration()
         followed = configuration.build_watch()
         if followed is None:
             configuration.read()

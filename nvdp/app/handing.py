@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from nvdp.config.process import HOST_DEV, ProcessOptions
+from nvdp.config.process import CDI_DIR, HOST_DEV, ProcessOptions
 from nvdp.host.cdi_files import CdiFiles
 from nvdp.host.cdi_found import FoundFiles
 from nvdp.log import Log
@@ -17,9 +17,11 @@ def build_cdi_service(options: ProcessOptions, *, post: Post, log: Log) -> CdiSe
     in_pod = "KUBERNETES_SERVICE_HOST" in os.environ  # the kubelet gives it to every container
     # A node has nothing of a simulated driver, but for a /dev that is made for it.
     is_real = options.simulated_node is None or options.host_dev != HOST_DEV
+    # What a machine's own runtimes read is none of a simulated node's business.
+    is_own = options.simulated_node is None or options.cdi_dir != CDI_DIR
     return CdiService(
         post,
-        files=CdiFiles(options.cdi_dir, in_pod=in_pod),
+        files=CdiFiles(options.cdi_dir if is_own else options.run_dir / "cdi", in_pod=in_pod),
         load_found=FoundFiles(host_dev=options.host_dev, is_real=is_real, in_pod=in_pod).load,
         log=log,
         feature_flags=options.cdi_feature_flags,

@@ -14,7 +14,9 @@ from nvdp.config.schema import Origin
 from nvdp.model.duration import Duration, build_duration
 
 KUBELET_ROOT: Final = Path("/var/lib/kubelet")
+CDI_DIR: Final = Path("/var/run/cdi")
 HOST_DEV: Final = Path("/host-dev")
+HOST_ETC: Final = Path("/host-etc")
 _PORT_MOST: Final = 65535
 
 
@@ -63,9 +65,7 @@ class ProcessOptions(msgspec.Struct, frozen=True, kw_only=True, rename=camel_key
     run_dir: Annotated[Path, Setting("directory of what outlives no reboot", ("run-dir",), ("NVDP_RUN_DIR",))] = Path(
         "/run/nvdp"
     )
-    cdi_dir: Annotated[Path, Setting("directory of the CDI specs", ("cdi-dir",), ("NVDP_CDI_DIR",))] = Path(
-        "/var/run/cdi"
-    )
+    cdi_dir: Annotated[Path, Setting("directory of the CDI specs", ("cdi-dir",), ("NVDP_CDI_DIR",))] = CDI_DIR
     host_dev: Annotated[
         Path,
         Setting(
@@ -74,6 +74,14 @@ class ProcessOptions(msgspec.Struct, frozen=True, kw_only=True, rename=camel_key
             ("NVDP_HOST_DEV",),
         ),
     ] = HOST_DEV
+    host_etc: Annotated[
+        Path,
+        Setting(
+            "where directories of the node's /etc are mounted, to see how container runtimes are configured",
+            ("host-etc",),
+            ("NVDP_HOST_ETC",),
+        ),
+    ] = HOST_ETC
     metrics_port: Annotated[
         int,
         Setting(

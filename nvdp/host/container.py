@@ -31,7 +31,8 @@ class WornContainer:
     """Call it at each probe: one sentence once a problem has lasted for a minute, else None. For one thread at a time.
 
     ``directory`` is the mount of the kubelet's device-plugin directory. With ``follows_driver`` the driver root is
-    mounted as a directory, so that a new driver is found without a new container. ``get_driver`` tells its state.
+    mounted as a directory, so that a new driver's files are found without a new container. ``get_driver`` tells its
+    state.
     """
 
     def __init__(
@@ -65,9 +66,9 @@ class WornContainer:
         if directory_is_gone(self._directory):
             return f"{self._directory} was deleted and made anew on the host; this container still has the old one"
         driver = self._get_driver()
-        if self._follows_driver or driver.state in _NOTHING_AMISS:
+        if driver.state in _NOTHING_AMISS:
             return None
-        if driver.state is DriverState.MISMATCH:
+        if driver.state is DriverState.MISMATCH and not self._follows_driver:
             return "the driver library in this container and the kernel module differ"
         if find_access(self._dev, self._host_dev) is Access.DENIED:
             return f"/dev/{_CONTROL_NODE} is there, but this container may not open it: it was made before the driver"

@@ -16,9 +16,6 @@ from nvdp.model.reasons import Reason
 from nvdp.model.status import Trouble
 from nvdp.planning.runtime_fit import RuntimeFile, RuntimeFiles, Unsuited, judge_runtime
 
-HOST_ETC: Final = Path("/host-etc")
-"""Where the runtimes' directories of the host's /etc are mounted (manifests/components/runtime-check)."""
-
 _ETC: Final = Path("/etc")
 _CONTAINERD: Final = Path("containerd/config.toml")
 _NVIDIA: Final = Path("nvidia-container-runtime/config.toml")
@@ -29,10 +26,11 @@ _MOST_IMPORTS: Final = 32
 class RuntimeCheck:
     """Says when the runtime does not fit the strategies in force: in the log, and as troubles of the status.
 
+    ``etc`` is where the runtimes' directories of the host's /etc are mounted (manifests/components/runtime-check).
     The files are read when it is made, and again for each question about troubles, so that a repair is seen at once.
     """
 
-    def __init__(self, *, log: Log, etc: Path = HOST_ETC) -> None:
+    def __init__(self, *, log: Log, etc: Path) -> None:
         self._log = log
         self._etc = etc
         self._files = load_runtime_files(etc)

@@ -8,6 +8,7 @@ other.
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -108,9 +109,11 @@ class CdiWish(msgspec.Struct, frozen=True, kw_only=True):
 class CdiState(msgspec.Struct, frozen=True, kw_only=True):
     """What the specs on disk hold: the full names that resolve there. ``problem`` says why some that should do not.
 
-    ``answered`` is False until the first wish was carried out, or could not be.
+    ``nodes`` are the device nodes behind the names of class gpu, as container paths: an index may stand for another GPU
+    than it does by now. ``answered`` is False until the first wish was carried out, or could not be.
     """
 
     names: frozenset[str] = frozenset()
+    nodes: Mapping[str, frozenset[str]] = {}
     problem: str = ""
     answered: bool = False

@@ -1,4 +1,4 @@
-"""What a change of the CDI specs comes to, in words for the log. Pure."""
+"""What CDI specs hold, and what a change of them comes to in words for the log. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from nvdp.model.cdi import VENDOR, CdiClass
+from nvdp.model.cdi import VENDOR, CdiClass, qualify
 from nvdp.model.cdi_spec import CdiSpec, names_of
 
 _SHOWN: Final = 4  # names in a row
@@ -23,6 +23,15 @@ class News(msgspec.Struct, frozen=True, kw_only=True):
 def list_names(specs: Mapping[CdiClass, CdiSpec]) -> frozenset[str]:
     """The full names that resolve in them."""
     return frozenset().union(*map(names_of, specs.values()))
+
+
+def list_nodes(specs: Mapping[CdiClass, CdiSpec]) -> dict[str, frozenset[str]]:
+    """The device nodes of each GPU and MIG device in them, by full name, as containers see them."""
+    spec = specs.get(CdiClass.GPU)
+    return {
+        qualify(CdiClass.GPU, device.name): frozenset(node.path for node in device.container_edits.device_nodes)
+        for device in (spec.devices if spec is not None else ())
+    }
 
 
 def build_news(

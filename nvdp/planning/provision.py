@@ -143,7 +143,8 @@ def _find_missing_name(config: Config, device: Device, cdi: CdiState | None) -> 
     if config.imex.required:
         needed += [qualify(CdiClass.IMEX_CHANNEL, str(channel)) for channel in config.imex.channel_ids]
     missing = next((name for name in needed if name not in cdi.names), None)
-    if missing is None:
-        return None
-    why = cdi.problem or ("the specs do not have it" if cdi.answered else "the specs are being written")
-    return Cause.CDI_MISSING, f"{missing}: {why}"
+    why = "the specs do not have it" if cdi.answered else "the specs are being written"
+    if missing is None and not cdi.nodes.get(needed[0], frozenset(list_nodes(device))).issuperset(list_nodes(device)):
+        # After a renumbering; a container would get the GPU that had the index before.
+        missing, why = needed[0], "the specs have another device under this name"
+    return (Cause.CDI_MISSING, f"{missing}: {cdi.problem or why}") if missing is not None else None

@@ -25,7 +25,7 @@ from nvdp.model.cdi_spec import CdiSpec, decode_spec, encode_spec
 from nvdp.model.reasons import Reason
 from nvdp.model.status import Trouble
 from nvdp.planning.cdi import build_specs, find_problems
-from nvdp.planning.cdi_news import build_news, list_names
+from nvdp.planning.cdi_news import build_news, list_names, list_nodes
 from nvdp.services.events import CdiWritten, Post
 
 _CLASSES: Final = {cdi_class.file_name: cdi_class for cdi_class in CdiClass}
@@ -235,10 +235,10 @@ class CdiService:
     def _settle(self, problem: str) -> None:
         """Post what resolves now, by what is read from the disk, if that or the problem is news."""
         try:
-            names = list_names(_decode(self._files.load()))
-        except HostError:
-            names = self._state.names  # what we cannot read, runtimes may all the same
-        state = CdiState(names=names, problem=problem, answered=True)
+            specs = _decode(self._files.load())
+            state = CdiState(names=list_names(specs), nodes=list_nodes(specs), problem=problem, answered=True)
+        except HostError:  # what we cannot read, runtimes may all the same
+            state = msgspec.structs.replace(self._state, problem=problem, answered=True)
         if state != self._state:
             self._state = state
             self._post(CdiWritten(state=state, at=self._clock()))

@@ -57,6 +57,7 @@ OURS = {
     "run-dir": "NVDP_RUN_DIR",
     "cdi-dir": "NVDP_CDI_DIR",
     "host-dev": "NVDP_HOST_DEV",
+    "host-etc": "NVDP_HOST_ETC",
     "log-format": "NVDP_LOG_FORMAT",
     "log-level": "NVDP_LOG_LEVEL",
     "log-allocations": "NVDP_LOG_ALLOCATIONS",

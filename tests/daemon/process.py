@@ -23,6 +23,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from nvdp.model.reasons import Level, Reason
 
 LIMIT_S = 15.0  # for what happens soon, on a machine with two busy cores
+NO_SPECS = "/nowhere/cdi"  # a test that wants CDI specs says where; this machine's own are left alone
 LOG_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 _LOG_KEY = re.compile(r"[a-z][a-zA-Z]*")
 _LOOK_EVERY_S = 0.02
@@ -124,6 +125,7 @@ class Daemon:
         self.unread = b""
         command = [*launcher, sys.executable, "-m", "nvdp", "run", "--metrics-port", str(self.port), *map(str, flags)]
         kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "PYTHONPATH") if name in os.environ}
+        kept["NVDP_CDI_DIR"] = NO_SPECS
         self.started_at = time.monotonic()
         self.process = subprocess.Popen(
             command, stderr=subprocess.PIPE, env={**kept, **(environment or {})}, start_new_session=True

@@ -81,7 +81,12 @@ def test_what_cannot_be_handed_over_is_unhealthy_with_the_reason_until_it_can_be
     dev.mkdir()
     make_nodes(dev, 0, 1, 2)
     cdi.write_text("in the way")
-    daemon = start(by_cdi, "--cdi-dir", cdi, "--host-dev", dev)
+    containerd = root / "etc" / "containerd" / "config.toml"
+    containerd.parent.mkdir(parents=True)
+    containerd.write_text("version = 2\n")
+    daemon = start(by_cdi, "--cdi-dir", cdi, "--host-dev", dev, "--host-etc", root / "etc")
+    assert "enable_cdi" in daemon.log.wait_for("RuntimeUnsuited")["msg"]
+    assert str(cdi) in daemon.log.wait_for("CDIFailed")["msg"]
     kubelet.wait_until(lambda: len(kubelet.devices(GPU)) == 4, what="a list")
     assert not healthy(kubelet)
     causes = [line["cause"] for line in daemon.log.of("DeviceUnhealthy")]
@@ -98,6 +103,7 @@ def test_what_cannot_be_handed_over_is_unhealthy_with_the_reason_until_it_can_be
     node = resolve(names_of(kubelet.admit("p", {"c": {GPU: 4}})), cdi).nodes["/dev/nvidia3"]
     assert (node["type"], node["major"], node["minor"]) == ("c", 1, 3)
     assert not daemon.log.of("DeviceFlapping")
+    assert SPEC in daemon.log.wait_for("CDIWritten")["files"]
 
 
 OTHER = "nvidia.com/gpu.other"

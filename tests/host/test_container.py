@@ -117,8 +117,14 @@ INJECTED = {
     },
     "no directory": dict.fromkeys(DriverState, GONE),
 }
-# Where the driver root is mounted everything converges by itself, but for a directory that no mount can follow.
-PRIVILEGED = {"no directory": dict.fromkeys(DriverState, GONE)}
+# Where the driver root is mounted a new driver is found there. Access to nodes that came later no mount gives, and no
+# mount can follow a directory; a privileged container has all access, and never sees the former.
+MOUNTED = {
+    "no access": {
+        state: MAY_NOT_OPEN for state in DriverState if state not in {DriverState.READY, DriverState.PAUSED}
+    },
+    "no directory": dict.fromkeys(DriverState, GONE),
+}
 
 
 @contextlib.contextmanager
@@ -132,9 +138,9 @@ def have(trouble: str, node: Node) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("trouble", INJECTED)
-@pytest.mark.parametrize("mode", ["runtime-injected", "privileged"])
+@pytest.mark.parametrize("mode", ["runtime-injected", "driver root mounted"])
 def test_a_container_is_worn_out_after_a_minute_of_exactly_these_and_of_nothing_else(trouble, mode, removed_directory):
-    told = (PRIVILEGED if mode == "privileged" else INJECTED).get(trouble, {})
+    told = (MOUNTED if mode == "driver root mounted" else INJECTED).get(trouble, {})
     with tempfile.TemporaryDirectory(prefix="nv", dir="/tmp") as path:
         Path(path).chmod(0o755)
         node = Node(Path(path))
@@ -142,7 +148,7 @@ def test_a_container_is_worn_out_after_a_minute_of_exactly_these_and_of_nothing_
         with have(trouble, node):
             for state in DriverState:
                 node.driver = state
-                worn = node.worn(follows_driver=mode == "privileged", directory=directory)
+                worn = node.worn(follows_driver=mode == "driver root mounted", directory=directory)
                 assert worn() is None
                 node.now += 59.9
                 assert worn() is None

@@ -13,8 +13,7 @@ import yaml
 import nvdp
 from nvdp.config.load import parse_config
 from nvdp.config.options import list_options, parse_options
-from nvdp.config.process import ProcessOptions
-from nvdp.host.runtime_config import HOST_ETC
+from nvdp.config.process import HOST_ETC, ProcessOptions
 from nvdp.model.listing import DeviceListStrategy
 
 ROOT = Path(__file__).resolve().parents[2]

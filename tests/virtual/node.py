@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -120,14 +120,22 @@ class VirtualNode:
             names = {qualify(CdiClass.GPU, name) for device in wish.devices for name in device.names}
             names |= {qualify(CdiClass.GPU, name) for name in wish.keep}
             names |= {qualify(CdiClass.IMEX_CHANNEL, str(channel)) for channel in wish.imex_channels}
-            self.tell_specs(*names, after_s=self.writes_specs_s)
+            nodes = {qualify(CdiClass.GPU, name): device.nodes for device in wish.devices for name in device.names}
+            self.tell_specs(*names, nodes=nodes, after_s=self.writes_specs_s)
 
     def judge(self, strategies: Iterable[DeviceListStrategy]) -> None:
         self.judged.append(tuple(strategies))
 
-    def tell_specs(self, *names: str, problem: str = "", after_s: float = 0.0) -> None:
+    def tell_specs(
+        self,
+        *names: str,
+        nodes: Mapping[str, tuple[str, ...]] | None = None,
+        problem: str = "",
+        after_s: float = 0.0,
+    ) -> None:
         """What the writer of the CDI specs says, after a while."""
-        state = CdiState(names=frozenset(names), problem=problem, answered=True)
+        known = {name: frozenset(paths) for name, paths in (nodes or {}).items()}
+        state = CdiState(names=frozenset(names), nodes=known, problem=problem, answered=True)
         self.clock.after(after_s, lambda: self.clock.put(CdiWritten(state=state, at=self.clock.now)))
 
     def _make_actor(self, listed: ResourceList) -> VirtualActor:

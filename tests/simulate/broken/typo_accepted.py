@@ -15,8 +15,8 @@ class LenientFile(ConfigurationFile):
 
 
 class Broken(Daemon):
-    def _build_watches(self, configuration):
-        return super()._build_watches(LenientFile(self._options.config_file, self._overrides, self._post))
+    def _build_configuration(self):
+        return LenientFile(self._options.config_file, self._overrides, self._post)
 
 
 if __name__ == "__main__":

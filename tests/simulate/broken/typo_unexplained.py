@@ -17,8 +17,8 @@ class TaciturnFile(ConfigurationFile):
 
 
 class Broken(Daemon):
-    def _build_watches(self, configuration):
-        return super()._build_watches(TaciturnFile(self._options.config_file, self._overrides, self._post))
+    def _build_configuration(self):
+        return TaciturnFile(self._options.config_file, self._overrides, self._post)
 
 
 if __name__ == "__main__":
