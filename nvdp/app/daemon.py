@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import queue
-import random
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,7 +19,7 @@ from nvdp.app.answers import Answers
 from nvdp.app.crashes import catch_thread_crashes, log_defects
 from nvdp.app.gpus import build_driver_services, find_driver_root
 from nvdp.app.orders import NodeOrders
-from nvdp.app.past import build_past, parse_last_good
+from nvdp.app.past import build_adoption, build_past
 from nvdp.app.signals import catch_signals
 from nvdp.app.starting import build_socket_watch, warn_at_start
 from nvdp.config.overrides import Overrides
@@ -29,7 +28,7 @@ from nvdp.errors import HostError
 from nvdp.host.boot import load_boot_id
 from nvdp.host.container import WornContainer
 from nvdp.host.pause_file import PauseFile
-from nvdp.host.state import State, StateDirectory
+from nvdp.host.state import StateDirectory
 from nvdp.host.watch import Watcher
 from nvdp.http.control_server import ControlServer
 from nvdp.http.server import HttpServer
@@ -57,7 +56,6 @@ from nvdp.services.steering import Steering
 
 if TYPE_CHECKING:
     from nvdp.kubelet.starts import StartCheck
-    from nvdp.services.adoption import Adoption
     from nvdp.services.cdi import CdiService
     from nvdp.services.configuration import ConfigurationFile
     from nvdp.services.held import HeldService
@@ -154,7 +152,9 @@ class Daemon:
             log=log,
             clock=time.monotonic,
         )
-        adoption = self._build_adoption(state, memory)
+        adoption = build_adoption(
+            state, memory, overrides=self._overrides, options=options, log=log, count_edit=self._metrics.config_edit
+        )
         standing = StandingService(self._post, pod_resources=PodResourcesClient(options.pod_resources_socket))
         specs, runtime = (
             build_cdi_service(options, post=self._post, log=log),
@@ -207,19 +207,6 @@ class Daemon:
         memory.flush(_FLUSH_S)
         log(Reason.STOPPED, f"nvdp {__version__}")
         return code
-
-    def _build_adoption(self, state: State, memory: Memory) -> Adoption:
-        from nvdp.services.adoption import Adoption  # noqa: PLC0415 - see ``run``
-
-        return Adoption(
-            last_good=parse_last_good(state, self._overrides, log=self._log),
-            memory=memory,
-            log=self._log,
-            count_edit=self._metrics.config_edit,
-            wall=time.time,
-            clock=time.monotonic,
-            choose_delay_s=partial(random.uniform, 0.0, self._options.apply_jitter.seconds),
-        )
 
     def _build_configuration(self) -> ConfigurationFile:
         from nvdp.services.configuration import ConfigurationFile  # noqa: PLC0415 - brings YAML, see ``run``

@@ -6,10 +6,15 @@ All of it is read before anything is started, so it must be quick: no YAML, no g
 from __future__ import annotations
 
 import os
+import random
+import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from nvdp.config.overrides import Overrides
+from nvdp.config.process import ProcessOptions
 from nvdp.config.schema import Config
 from nvdp.errors import ConfigError, HostError
 from nvdp.host.files import load_text
@@ -19,6 +24,10 @@ from nvdp.model.reasons import Level, Reason
 from nvdp.planning.xid_policy import DISABLE, ENABLE, parse_xid_variables
 from nvdp.services.health import KnownFaults
 from nvdp.services.past import Past
+from nvdp.services.remembering import Memory
+
+if TYPE_CHECKING:
+    from nvdp.services.adoption import Adoption
 
 _PAUSED: Final = b"paused"
 _LOOKED_AT_BYTES: Final = 2**20  # a configuration has no more
@@ -65,3 +74,26 @@ def _may_be_paused(state: State, config_file: Path | None) -> bool:
     except HostError:
         return False  # it is told, and tried again, by who reads the file
     return text is not None and _PAUSED in text
+
+
+def build_adoption(
+    state: State,
+    memory: Memory,
+    *,
+    overrides: Overrides,
+    options: ProcessOptions,
+    log: Log,
+    count_edit: Callable[[str], None],
+) -> Adoption:
+    """Who decides which configuration is in force, with the last good one of the state."""
+    from nvdp.services.adoption import Adoption  # noqa: PLC0415 - brings planning, which the child need not wait for
+
+    return Adoption(
+        last_good=parse_last_good(state, overrides, log=log),
+        memory=memory,
+        log=log,
+        count_edit=count_edit,
+        wall=time.time,
+        clock=time.monotonic,
+        choose_delay_s=partial(random.uniform, 0.0, options.apply_jitter.seconds),
+    )
