@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from itertools import islice
 from pathlib import Path
-from posixpath import basename, dirname, join
+from posixpath import basename, dirname, join, normpath
 from typing import Final
 
 import msgspec
@@ -110,7 +110,9 @@ def _find_directories(tree: DriverRoot, candidates: Iterable[str]) -> tuple[_Dir
         if found is None or not found.is_directory or found.source in by_source:
             continue
         if places.OTHER_WORD_SIZES.isdisjoint(found.source.split("/")):
-            by_source[found.source] = _Directory(candidate, tree.list_names(candidate))
+            # A loader takes /opt//lib and /opt/../lib, a container runtime no mount there.
+            name = candidate if candidate == f"/{normpath(candidate).lstrip('/')}" else found.source
+            by_source[found.source] = _Directory(name, tree.list_names(name))
     return tuple(by_source.values())
 
 

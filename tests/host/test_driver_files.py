@@ -179,6 +179,10 @@ def test_a_driver_without_cuda_is_found_by_its_nvml_library(tmp_path):
         ("/usr/lib/x86_64-linux-gnu/nvidia/current", ""),
         ("/srv/gpu/libs", "etc/ld.so.conf := /srv/gpu/libs"),
         ("/srv/gpu/libs", "etc/ld.so.conf.d/nvidia.conf := /srv/gpu/libs # by hand"),
+        # A runtime refuses a spec with such a path in it, and all devices with it.
+        ("/srv/gpu/libs", "etc/ld.so.conf := /srv//gpu/libs"),
+        ("/srv/gpu/libs", "etc/ld.so.conf := //srv/gpu/./libs/"),
+        ("/srv/gpu/libs", "etc/ld.so.conf := /srv/gpu/bin/../libs\nsrv/gpu/bin/"),
     ],
 )
 def test_libraries_outside_the_standard_directories_are_found(tmp_path, directory, configuration):
