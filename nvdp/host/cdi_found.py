@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
@@ -78,7 +79,7 @@ class FoundFiles:
     def _find_root(self, wish: CdiWish) -> Path:
         """Where this process sees the driver's root."""
         mounted = Path(wish.container_driver_root)
-        if mounted.is_dir():
+        if os.path.isdir(mounted):  # noqa: PTH112 - Path.is_dir raises on a mount whose server is gone
             return mounted
         if self._in_pod:
             raise HostError(
@@ -90,7 +91,7 @@ class FoundFiles:
     def _find_dev(self, wish: CdiWish, root: Path) -> Path:
         """Where this process sees the device nodes that containers are handed."""
         below = root / "dev"
-        if wish.dev_root.rstrip("/") and wish.dev_root == wish.driver_root and below.is_dir():
+        if wish.dev_root.rstrip("/") and wish.dev_root == wish.driver_root and os.path.isdir(below):  # noqa: PTH112 - as above
             return below
         return choose_dev_view(self._host_dev, self._root / "dev")
 

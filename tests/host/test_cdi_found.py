@@ -85,6 +85,13 @@ def test_without_a_driver_root_this_systems_own_is_looked_at_but_never_a_pods(tm
         find(nowhere, root=system, in_pod=True)
 
 
+@pytest.mark.invariant(11)
+def test_a_driver_root_that_cannot_even_be_looked_at_is_told_as_one_that_is_not_there(root):
+    unlookable = root / ("x" * 300)  # as good as a mount whose server is gone: no error that says there is nothing
+    with pytest.raises(HostError, match="no driver root is mounted there"):
+        find(wish(unlookable), in_pod=True)
+
+
 def test_features_are_looked_for_where_they_are_wanted(root):
     build_tree(root, "run/udev/\netc/cufile.json")
     build_tree(root, "dev/nvidia-fs0\ndev/nvidia-fs1\ndev/gdrdrv")
