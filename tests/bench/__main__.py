@@ -22,6 +22,7 @@ import grpc
 import msgspec
 
 import nvdp
+from tests.bench.choosing import measure_choosing
 from tests.bench.driver import build_driver_root
 from tests.bench.figures import Figure, Machine, Missing, Report
 from tests.bench.floors import BareServer
@@ -58,6 +59,7 @@ def measure(scale: Scale, *, quick: bool) -> Report:
             "start": partial(measure_starts, installation, scale),
             "reactions": partial(measure_reactions, installation, scale, bare, driver_root),
             "calls": partial(measure_latency, installation, scale, bare),
+            "choice": partial(measure_choosing, scale),
             "footprint": partial(measure_footprint, installation, scale, driver_root),
         }
         figures, missing = take_all(groups)

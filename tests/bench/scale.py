@@ -19,6 +19,7 @@ class Scale(msgspec.Struct, frozen=True, kw_only=True):
     shares: tuple[int, ...]
     allocate_calls: int
     preferred_calls: int
+    choices: int
     idle_s: float
     load_calls: int
     load_reconnects: int
@@ -33,6 +34,7 @@ FULL = Scale(
     shares=(1, 10, 100, 1000),
     allocate_calls=1000,
     preferred_calls=300,
+    choices=20,
     idle_s=15.0,
     load_calls=10_000,
     load_reconnects=1000,
@@ -46,6 +48,7 @@ QUICK = Scale(
     shares=(1, 1000),
     allocate_calls=20,
     preferred_calls=5,
+    choices=1,
     idle_s=0.5,
     load_calls=100,
     load_reconnects=10,

@@ -22,12 +22,13 @@ KEYS = {
     *("start_to_registered", "start_to_registered_by_import", "start_to_list", "start_to_list_most"),
     *("swap_to_list", "restart_to_list", "xid_to_list", "rename_to_list", "write_to_list"),
     *("allocate_1", "allocate_1000", "preferred_1", "preferred_1000", "daemon_rss_most"),
+    *("choose_8", "choose_8_partitions", "prepare_16", "choose_16", "choose_16_partitions"),
     *("idle_cpu", "load_call", "load_reconnect"),
     *(f"{when}_{key}" for when in ("at_rest", "after_load") for key in PROCESSES),
 }
 WITH_AIM = {
     *("start_to_registered", "start_to_registered_by_import", "start_to_list_most", "preferred_1000"),
-    *("swap_to_list", "restart_to_list", "xid_to_list", "idle_cpu"),
+    *("swap_to_list", "restart_to_list", "xid_to_list", "prepare_16", "choose_16", "idle_cpu"),
     *(f"{when}_{who}_alone" for when in ("at_rest", "after_load") for who in ("daemon", "both")),
 }
 
