@@ -17,8 +17,8 @@ from tests.bench.node import GPU, GPUS, Node
 from tests.bench.processes import count_files, count_threads, load_memory
 
 FULL = os.environ.get("NVDP_CAMPAIGN") == "full"
-RECONNECTS = 10_000 if FULL else 400
-ROUNDS = 1000 if FULL else 60
+RECONNECTS = 10_000 if FULL else 100
+ROUNDS = 1000 if FULL else 40
 SHARE = 4
 _MORE = 6
 _WINDOW_S = 1.1

@@ -34,10 +34,10 @@ def test_reconnects_leave_threads_files_and_memory_as_they_were(kubelet, daemon)
                 assert len(next(iter(stream)).devices) == 16
                 stream.cancel()
 
-    reconnect(200)
+    reconnect(100)
     wait_until(lambda: daemon.metric("nvdp_kubelet_streams", resource=GPU) == 1, what="the end of all streams")
     threads, files, memory = process.num_threads(), process.num_fds(), process.memory_info().rss
-    reconnect(10_000 if FULL else 300)
+    reconnect(10_000 if FULL else 100)
 
     wait_until(lambda: daemon.metric("nvdp_kubelet_streams", resource=GPU) == 1, what="the end of all streams")
     wait_until(lambda: process.num_threads() <= threads + 2, what=f"{threads} threads again")
@@ -243,9 +243,9 @@ def test_allocations_leave_memory_as_it_was(kubelet, daemon):
                 with contextlib.suppress(grpc.RpcError):
                     client.allocate([f"unknown {number}"])
 
-    allocate(300)
+    allocate(100)
     gc.collect()
     memory = process.memory_info().rss
-    allocate(20_000 if FULL else 600)
+    allocate(20_000 if FULL else 200)
 
     assert process.memory_info().rss - memory < 5 * 2**20

@@ -63,7 +63,6 @@ def test_a_fatal_xid_takes_all_replicas_of_its_gpu_in_one_list_and_no_other(kube
     assert "XID 79" in refusal.value.details()
 
 
-@both_libraries
 def test_an_xid_of_the_application_and_an_error_that_was_corrected_take_nothing(kubelet, start, events):
     daemon = watched(begin(start))
 
@@ -88,7 +87,6 @@ def test_what_the_file_says_of_xids_counts_from_the_edit_on(kubelet, start, even
     daemon.wait_metric(1, "nvdp_xid_events_total", uuid=gpu_uuid(2), xid="79", verdict="ignored")
 
 
-@both_libraries
 def test_a_gpu_recovers_once_the_driver_asks_for_nothing_and_has_been_clean_for_the_hold_off(kubelet, start, events):
     daemon = watched(begin(start))
     events.tell({"gpu": 1, "xid": 79}, **RESET)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 import grpc
 import pytest
 
 from tests.daemon.forms import RESOURCES, Hold, check_promises, find_listed, find_offers, restart_kubelet, wait_equal
-from tests.daemon.node import connect, gpu_uuid
+from tests.daemon.node import connect, gpu_uuid, on_node
 from tests.daemon.pairs import (
     AFTER,
     BEFORE,
@@ -23,6 +24,9 @@ from tests.daemon.pairs import (
 )
 from tests.daemon.process import wait_until
 
+# Under a policy a kubelet of 1.36 dies of a held ID that is missing; one of 1.37 is tried without, in campaigns.
+POLICY = {"1.36": "restricted", "1.37": "none"}[os.environ.get("NVDP_KUBELET", "1.36")]
+on_every_pair = on_node(machine=MACHINE, kubelet={"topology_policy": POLICY})
 AT_ONCE_S = 2.0  # with ten times the cards of a node, on a busy machine; alone it takes 0.1 s
 
 
@@ -67,16 +71,7 @@ def check_refusals(kubelet, waiting):
         assert f"held by {pod} as " in text or (AFTER[CARD[uuid]] == "cordoned" and "Cordoned" in text)
 
 
-def on_every_pair(*kubelets):
-    """Give a test the machine of all pairs, with kubelets of a version and a topology policy."""
-    return pytest.mark.parametrize(
-        ("version", "settings"),
-        [(version, {"machine": MACHINE, "kubelet": {"topology_policy": policy}}) for version, policy in kubelets],
-        ids=["-".join(kubelet) for kubelet in kubelets],
-    )
-
-
-@on_every_pair(("1.36", "restricted"), ("1.37", "none"))
+@on_every_pair
 @pytest.mark.requirement(49)
 @pytest.mark.requirement(50)
 @pytest.mark.invariant(3)
@@ -118,7 +113,7 @@ def test_a_card_changes_from_any_form_to_any_other_once_the_pod_that_holds_it_ha
     assert daemon.log.of("HoldersUnknown") == []
 
 
-@on_every_pair(("1.36", "restricted"))
+@on_every_pair
 @pytest.mark.invariant(3)
 def test_where_the_file_says_so_the_new_form_comes_at_once_and_still_no_held_id_leaves(kubelet, start, config_map):
     now = {"modeChange": "immediate"}

@@ -164,8 +164,7 @@ def test_it_is_so_too_while_pods_hold_what_they_got_before(kubelet, start, plan,
         assert held <= kubelet.devices(GPU).keys()
 
 
-@both_kubelets
-def test_what_waits_for_pods_is_planned_as_it_comes(kubelet, start, plan, config_map, version):
+def test_what_waits_for_pods_is_planned_as_it_comes(kubelet, start, plan, config_map):
     start(FILES["nothing"], wait=True)
     pod = kubelet.admit("team-a/train-7", {"main": {GPU: 1}})
     (held,) = pod.ids(GPU)

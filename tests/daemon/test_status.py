@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import io
 import json
 import os
 import re
 import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
+from nvdp.__main__ import main
 from nvdp.errors import HostError
 from nvdp.http.control import load_status
 from tests.daemon.kernel import exhaust_inotify, mount, refuse
 from tests.daemon.node import GPU, SHARED, build_config, gpu_uuid, on_node
-from tests.daemon.process import LIMIT_S, wait_until
+from tests.daemon.process import wait_until
 
 MPS = {"mps": {"resources": [{"name": GPU, "rename": "nvidia.com/gpu.mps", "devices": [1], "replicas": 2}]}}
 
@@ -34,9 +35,19 @@ class Asked(NamedTuple):
     rest: str
 
 
-def run_status(root: Path, *flags: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "nvdp", "status", "--run-dir", str(root / "run"), *flags]
-    return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+class Done(NamedTuple):
+    """How the command ended, and all that it wrote."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def run_status(root: Path, *flags: str) -> Done:
+    """In this process: tests/commands has the command as a process."""
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+        code = main(["status", "--run-dir", str(root / "run"), *flags])
+    return Done(code, out.getvalue(), err.getvalue())
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from nvdp.simulate.kubelet import AdmissionError, HoldPoint
 from tests.daemon.node import (
     GPU,
     SHARED,
+    both_kubelets,
     build_config,
     connect,
     find_plugin_socket,
@@ -104,6 +105,7 @@ def test_what_an_edit_takes_away_comes_back_at_once_with_the_next(kubelet, daemo
 
 
 @pytest.mark.requirement(48)
+@both_kubelets
 def test_a_request_for_what_left_meanwhile_fails_the_pod_and_not_the_kubelet(kubelet, daemon, config_map):
     with kubelet.faults.hold_allocate(HoldPoint.REQUEST) as hold:
         _, admission = kubelet.submit("team/late", {"main": {GPU: 16}})

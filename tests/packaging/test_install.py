@@ -150,6 +150,8 @@ def test_a_failed_installation_shows_the_installers_words_and_what_it_left_is_ma
     assert checkout.setup().stderr == ""
 
 
+@slow
+@pytest.mark.campaign
 def test_development_brings_all_of_runtime(checkout: Checkout):
     (checkout.root / ".ci/runtime.lock").write_text(make_wheel(checkout.wheels, "payload", "1.0"))
     assert checkout.setup("dev").returncode == 0

@@ -19,8 +19,8 @@ from tests.planning.histories import Node
 from tests.planning.walks import draw_history, find_fault, tell
 
 FULL = os.environ.get("NVDP_CAMPAIGN") == "full"
-FIXED = range(200 if FULL else 6)
-FRESH = 50 if FULL else 2
+FIXED = range(200 if FULL else 3)
+FRESH = 50 if FULL else 1
 SEARCHED = range(16)  # for a planted defect, until it is found
 STEPS = 1000
 

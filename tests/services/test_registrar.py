@@ -13,7 +13,6 @@ from tests.services.node import (
     GPU,
     LIMIT_S,
     QUICK,
-    both_kubelets,
     register_only_kubelet,
     streaming,
 )
@@ -49,9 +48,8 @@ def test_a_dead_kubelets_socket_is_tried_again_with_growing_gaps(node):
 
 @pytest.mark.requirement(5)
 @pytest.mark.invariant(7)
-@both_kubelets
-def test_refusals_are_followed_by_tries_with_growing_gaps_under_new_names(node, version):
-    kubelet = node.kubelet(version)
+def test_refusals_are_followed_by_tries_with_growing_gaps_under_new_names(node):
+    kubelet = node.kubelet()
     kubelet.faults.refuse_registrations(5, "no, thanks")
     _, observed = node.actor()
     kubelet.wait_until(lambda: kubelet.messages(GPU), LIMIT_S)

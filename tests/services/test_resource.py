@@ -104,7 +104,7 @@ def test_reconnects_leave_threads_and_files_flat_and_calls_answered(node):
     kubelet = node.kubelet("1.37")
     actor, observed = node.actor()
     node.wait(streaming(observed))
-    cycles = 10_000 if os.environ.get("NVDP_CAMPAIGN") == "full" else 300
+    cycles = 10_000 if os.environ.get("NVDP_CAMPAIGN") == "full" else 100
     process = psutil.Process()
     path = node.own_socket()
     wait_for_foreign_streams_only(node, kubelet)
