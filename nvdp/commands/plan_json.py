@@ -22,7 +22,7 @@ def build_json(outlook: Outlook) -> dict[str, Any]:
         "toldBy": outlook.told_by.value if outlook.told_by is not None else None,
         "changes": _build_changes(outlook.changes) if outlook.changes is not None else None,
         "comparison": _build_comparison(outlook.comparison) if outlook.comparison is not None else None,
-        "warnings": list(preview.warnings),
+        "warnings": [*preview.warnings, *preview.cautions],
         "notes": [*preview.notes, *outlook.notes],
     }
 

@@ -45,7 +45,7 @@ def build_text(outlook: Outlook) -> str:
         "" if outlook.comparison is None else _build_comparison(outlook.comparison),
         "\n".join(
             [
-                *(f"warning: {text}" for text in preview.warnings),
+                *(f"warning: {text}" for text in (*preview.warnings, *preview.cautions)),
                 *(f"note: {text}" for text in (*preview.notes, *outlook.notes)),
             ]
         ),

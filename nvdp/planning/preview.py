@@ -31,7 +31,7 @@ from nvdp.planning.means import Means, judge_ailments
 from nvdp.planning.mps import ClientLimits, find_client_limits
 from nvdp.planning.pins import list_references
 from nvdp.planning.plan import Inputs, Plan, build_plan
-from nvdp.planning.remarks import find_notes, find_warnings
+from nvdp.planning.remarks import find_cautions, find_notes, find_warnings
 
 _LONG_S: Final = 3600.0  # refused so long ago, nothing has to wait for time
 _NOTHING_HELD: Final = Held(source=Source.POD_RESOURCES, requested_at=_LONG_S)
@@ -120,8 +120,8 @@ class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
 class Preview(msgspec.Struct, frozen=True, kw_only=True):
     """All of it. Each device is in one row, or in ``left_out`` without a row; ``gpus`` are in the order of the lists.
 
-    ``warnings`` are what is probably not meant or not possible here, ``notes`` what is good to know. ``holders`` are
-    who holds IDs of ours, by resource and ID.
+    ``warnings`` are what is probably not meant or not possible here, ``cautions`` what pods had better not do, and
+    ``notes`` what is good to know. ``holders`` are who holds IDs of ours, by resource and ID.
     """
 
     config: Config
@@ -131,6 +131,7 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
     rows: tuple[Row, ...]
     left_out: tuple[LeftOut, ...]
     warnings: tuple[str, ...]
+    cautions: tuple[str, ...]
     notes: tuple[str, ...]
     holders: Mapping[str, Mapping[str, Holding]]
 
@@ -192,6 +193,7 @@ def build_preview(config: Config, node: Node) -> Preview:
         rows=_build_rows(config, plan, pins),
         left_out=left_out,
         warnings=tuple(find_warnings(config, node.inventory, pins, plan)),
+        cautions=tuple(find_cautions(config, plan)),
         notes=tuple(
             find_notes(
                 config,

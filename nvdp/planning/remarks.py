@@ -30,7 +30,6 @@ def find_warnings(config: Config, inventory: Inventory, pins: Mapping[str, str],
     yield from _find_near_misses(config, ours)
     if config.resources.mig and config.flags.mig_strategy is MigStrategy.NONE:
         yield "resources.mig: no effect while flags.migStrategy is none, under which no MIG device is offered"
-    yield from _find_rivals(config, plan)
     yield from _find_ignored_keys(config)
     if inventory.gpus and not ours:
         yield "devices.exclude: every GPU of this node is excluded"
@@ -76,8 +75,11 @@ def _find_ignored_keys(config: Config) -> Iterator[str]:
             yield f"{config.name}:{unbuilt.line}: {unbuilt.sentence}" if unbuilt.line else unbuilt.sentence
 
 
-def _find_rivals(config: Config, plan: Plan) -> Iterator[str]:
-    """Resources of which a container sees one only: each sets the same variable, and the kubelet keeps one of them."""
+def find_cautions(config: Config, plan: Plan) -> Iterator[str]:
+    """Warnings about what pods may ask for, not about the file, which may well be as it is meant.
+
+    Of several resources a container sees one only: each sets the same variable, and the kubelet keeps one of them.
+    """
     by_variable = set(config.flags.plugin.device_list_strategy) == {DeviceListStrategy.ENVVAR}
     if by_variable and len(plan.planned) > 1:
         yield (

@@ -221,7 +221,18 @@ def test_what_is_withheld_or_named_in_vain_is_exit_code_3_only_if_asked_for(nvdp
     assert nvdp("--config", config, "--node", "t4", "--strict")[0] == 3
 
 
-@pytest.mark.parametrize("fine", ["", SLICED, "devices: {cordon: [0]}"])
+TWO_RESOURCES = SLICED.replace("replicas: 4", "rename: nvidia.com/gpu.shared, devices: [0], replicas: 4")
+
+
+def test_a_container_that_could_ask_for_two_resources_is_warned_of(nvdp, write):
+    config = write(TWO_RESOURCES)
+    told = "warning: nvidia.com/gpu, nvidia.com/gpu.shared: a container that asks for two of them"
+    assert told in nvdp("--config", config, "--node", "dgx-h100")[1]
+    answer = json.loads(nvdp("--config", config, "--node", "dgx-h100", "--json")[1])
+    assert [f"warning: {text}".startswith(told) for text in answer["warnings"]] == [True]
+
+
+@pytest.mark.parametrize("fine", ["", SLICED, "devices: {cordon: [0]}", TWO_RESOURCES])
 def test_what_is_as_it_is_meant_is_exit_code_0_also_under_strict(nvdp, write, fine):
     assert nvdp("--config", write(fine), "--node", "t4", "--strict")[0] == 0
 

@@ -156,15 +156,22 @@ def slices():
     return msgspec.structs.replace(card, instances=(msgspec.structs.replace(instance, nodes=("/dev/a", "/dev/b")),))
 
 
-def test_two_resources_that_set_the_same_variable_are_a_warning():
-    assert remarks(TWO % "envvar", slices(), gpu(1)) == ([ONE_ONLY], [])
-    assert remarks(TWO % "envvar", gpu(0), gpu(1)) == ([], [])
-    assert remarks(TWO % "envvar", cut(0, "1g.10gb", "1g.10gb")) == ([], [])
+def cautions(text, *gpus):
+    preview = build_preview(parse(text), Node(inventory=inventory(*gpus)))
+    assert not preview.is_doubtful
+    return list(preview.cautions)
+
+
+def test_two_resources_that_set_the_same_variable_are_warned_of_though_the_file_is_not_in_doubt():
+    assert cautions(TWO % "envvar", slices(), gpu(1)) == [ONE_ONLY]
+    assert cautions(TWO % "envvar", gpu(0), gpu(1)) == []
+    assert cautions(TWO % "envvar", cut(0, "1g.10gb", "1g.10gb")) == []
 
 
 @pytest.mark.parametrize("ways", ["cdi-cri", "cdi-annotations", "[envvar, cdi-cri]"])
 def test_where_each_resource_names_its_own_devices_there_is_nothing_to_warn_of(ways):
     assert remarks(TWO % ways, slices(), gpu(1)) == ([], [])
+    assert cautions(TWO % ways, slices(), gpu(1)) == []
 
 
 @pytest.mark.parametrize("ways", ["volume-mounts", "[envvar, volume-mounts]"])
