@@ -36,6 +36,10 @@ def told(node, reason):
     return node.record.texts(reason)
 
 
+def names_wished(node):
+    return [device.names for device in node.wishes[-1].devices]
+
+
 def lists_of(node):
     """Each list that the kubelet took, by the IDs that were Healthy in it."""
     return [[device.id for device in listed.devices if device.healthy] for _, listed in node.actor(GPU).taken]
@@ -265,6 +269,26 @@ def test_what_pods_may_start_with_again_is_kept_whatever_became_of_it():
     assert gone.keep_classes == frozenset(CdiClass) - {CdiClass.GPU}
     assert wish_of(CDI, gpu(0)).keep_classes == frozenset()
     assert wish_of("", gpu(0), held=(A,)).keep == {A}
+
+
+@pytest.mark.requirement(46)
+def test_an_index_by_which_a_pod_got_its_gpu_stays_a_name_of_that_gpu_unless_it_is_anothers():
+    node = started(BY_INDEX)
+    node.allocate("pod", B, GPU)
+    node.read(parse(CDI), text=b"by UUID")
+    node.run(10.0)
+    assert set(names_wished(node)) == {(A,), (B, "1")}
+    node.scan(gpu(0, index=1), gpu(1, index=0))
+    node.run(10.0)
+    assert set(names_wished(node)) == {(A,), (B, "1")}
+    node.read(parse(BY_INDEX), text=b"by index")
+    node.run(10.0)
+    assert set(names_wished(node)) == {(A, "1"), (B, "0")}
+    node.pods.clear()
+    node.holders.ask()  # as the service does by itself
+    node.read(parse(CDI), text=b"by UUID")
+    node.run(60.0)
+    assert set(names_wished(node)) == {(A,), (B,)}
 
 
 @pytest.mark.requirement(46)

@@ -40,12 +40,15 @@ def build_specs(wish: CdiWish, found: Found) -> dict[str, CdiSpec]:
     """The spec of each file name; a class with nothing to give has no file. The same inputs give the same bytes.
 
     What must be kept stays as it was last written, word for word, unless its device is there to be written anew; so
-    does what is wished, was there, and could not be given now. ``wish.enabled`` is not looked at.
+    does what is wished, was there, and could not be given now. Not so where its device nodes are another device's by
+    now: a container that fails to start does less harm than one with what another pod has. ``wish.enabled`` is not
+    looked at.
     """
     specs = {}
     for cdi_class in CdiClass:
         content = _build_content(cdi_class, wish, found)
         kept = {device.name: device for device in _list_kept(cdi_class, wish, found)}
+        kept = _drop_usurpers(kept, wish) if cdi_class is CdiClass.GPU else kept
         built = {name: SpecDevice(name=name, container_edits=edits) for name, edits in content.devices.items()}
         devices = kept | built
         if devices:
@@ -187,3 +190,20 @@ def _list_kept(cdi_class: CdiClass, wish: CdiWish, found: Found) -> Iterator[Spe
     for device in prior.devices:
         if device.name in wished or cdi_class in wish.keep_classes:
             yield device
+
+
+def _drop_usurpers(kept: Mapping[str, SpecDevice], wish: CdiWish) -> dict[str, SpecDevice]:
+    """Those that give no device of the wish under a name that is not its own.
+
+    Minor numbers are dealt anew when the driver is loaded, and those of MIG devices when they are made.
+    """
+    owners = {frozenset(device.nodes): frozenset(device.names) for device in wish.devices if device.nodes}
+    return {
+        name: device for name, device in kept.items() if name in owners.get(_find_own_nodes(device), frozenset({name}))
+    }
+
+
+def _find_own_nodes(device: SpecDevice) -> frozenset[str]:
+    """The device nodes without those for drawing."""
+    paths = (node.path for node in device.container_edits.device_nodes)
+    return frozenset(path for path in paths if not path.startswith("/dev/dri/"))

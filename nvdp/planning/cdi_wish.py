@@ -33,7 +33,8 @@ def build_wish(
     """What to write for this plan.
 
     What pods hold stays in the specs as it was written, though it be gone, and so does what the kubelet may still hand
-    out: a container that is started again gets the name that it once got.
+    out: a container that is started again gets the name that it once got. An index is a name of the GPU that a pod
+    got by it, whatever pods are told by now, unless it is another's.
     """
     flags = config.flags
     held = frozenset(_list_held(plan))
@@ -42,11 +43,18 @@ def build_wish(
     if not uses_cdi(config):
         return CdiWish(enabled=False, keep=held, keep_classes=keep_classes)
     held |= frozenset(_list_listed(plan))
-    there = [device for device in plan.devices if device.uuid in plan.assignments]
+    there = [
+        device for device in plan.devices if device.uuid in plan.assignments and not _is_gone(ailments.get(device.uuid))
+    ]
+    by_index = flags.plugin.device_id_strategy is DeviceIDStrategy.INDEX
+    owners = {index: uuid for uuid, index in _list_indices(plan)} | {
+        device.index: device.uuid for device in there if by_index
+    }
+    indices: dict[str, list[str]] = {}
+    for index, uuid in sorted(owners.items()):
+        indices.setdefault(uuid, []).append(index)
     devices = tuple(
-        built
-        for device in there
-        if not _is_gone(ailments.get(device.uuid)) and (built := _build_device(config, device)) is not None
+        built for device in there if (built := _build_device(device, indices.get(device.uuid, ()))) is not None
     )
     named = {name for device in devices for name in device.names}
     return CdiWish(
@@ -64,14 +72,13 @@ def build_wish(
     )
 
 
-def _build_device(config: Config, device: Device) -> CdiDevice | None:
-    """None where its nodes are not known: it is listed Unhealthy then."""
+def _build_device(device: Device, indices: Iterable[str]) -> CdiDevice | None:
+    """Under its UUID and these indices; None where its nodes are not known: it is listed Unhealthy then."""
     nodes = list_nodes(device)
     is_known = bool(nodes) or device.uuid == TEGRA_UUID
     if not is_known or (device.instance is not None and not device.instance.nodes):
         return None
-    by_index = config.flags.plugin.device_id_strategy is DeviceIDStrategy.INDEX
-    names = dict.fromkeys((device.uuid, device.index) if by_index else (device.uuid,))
+    names = dict.fromkeys((device.uuid, *indices))
     return CdiDevice(
         names=tuple(map(build_device_name, names)), nodes=nodes, pci=device.pci if _may_draw(device) else None
     )
@@ -93,8 +100,15 @@ def _list_held(plan: Plan) -> Iterable[str]:
     """The device names under which pods may have what they hold."""
     for holdings in plan.holders.values():
         yield from (build_device_name(uuid_of_id(device_id)) for device_id in holdings)
+    yield from (build_device_name(index) for _, index in _list_indices(plan))
+
+
+def _list_indices(plan: Plan) -> Iterable[tuple[str, str]]:
+    """The UUID and the index of each device that a pod knows by its index."""
     for handed_out in plan.indices.values():
-        yield from (build_device_name(one.index) for one in handed_out.values() if one.index != BY_UUID)
+        for device_id, one in handed_out.items():
+            if one.index != BY_UUID:
+                yield uuid_of_id(device_id), one.index
 
 
 def _list_listed(plan: Plan) -> Iterable[str]:

@@ -39,6 +39,22 @@ def test_what_pods_may_start_with_again_stays_though_nothing_else_is_left():
     assert document["containerEdits"] == build()[GPU_FILE]["containerEdits"]
 
 
+@pytest.mark.invariant(4)
+@pytest.mark.parametrize("nodes", [("/dev/nvidia7",), ("/dev/nvidia7", "/dev/nvidia-caps/nvidia-cap12")])
+def test_what_was_kept_goes_when_another_device_has_its_nodes_now(nodes):
+    before = CdiDevice(names=("GPU-old",), nodes=nodes)
+    found = with_prior(extra=(), wish=replace(WISH, devices=(*WISH.devices, before)))
+    kept = replace(WISH, keep=frozenset({"GPU-old"}))
+    assert "GPU-old" in devices_of(build(kept, found)[GPU_FILE])
+
+    heir = CdiDevice(names=("GPU-new",), nodes=nodes)
+    devices = devices_of(build(replace(kept, devices=(*WISH.devices, heir)), found)[GPU_FILE])
+    assert "GPU-old" not in devices
+    assert {node["path"] for node in devices["GPU-new"]["deviceNodes"]} == {*nodes}
+    part = CdiDevice(names=("MIG-new",), nodes=("/dev/nvidia7", "/dev/nvidia-caps/nvidia-cap99"))
+    assert "GPU-old" in devices_of(build(replace(kept, devices=(*WISH.devices, part)), found)[GPU_FILE])
+
+
 def test_what_no_pod_may_start_with_goes():
     assert "GPU-old" not in devices_of(build(found=with_prior())[GPU_FILE])
 
