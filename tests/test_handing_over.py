@@ -97,6 +97,19 @@ def test_a_device_that_comes_later_is_listed_once_the_specs_have_it():
     assert lists_of(node) == [[A, B], [A, B, C]]
 
 
+@pytest.mark.parametrize("text", [CDI, BY_INDEX], ids=["a new GPU", "an edit"])
+def test_what_is_wrong_with_other_devices_takes_none_away_that_the_writer_has_not_been_asked_for(text):
+    node = started(CDI)
+    node.tell_specs(name(A), name(B), problem="gds: not in the CDI specs")
+    node.run(10.0)
+    node.read(parse(text), text=text.encode())
+    node.scan(gpu(0), gpu(1), gpu(2))
+    node.run(10.0)
+    assert all({A, B} <= set(healthy) for healthy in lists_of(node))
+    assert lists_of(node)[-1] == [A, B, C]
+    assert told(node, Reason.DEVICE_UNHEALTHY) == []
+
+
 def test_an_index_is_handed_out_only_once_the_specs_have_the_gpu_that_has_it_now():
     node = started(BY_INDEX)
     node.writes_specs_s = None

@@ -105,15 +105,25 @@ class CdiWish(msgspec.Struct, frozen=True, kw_only=True):
     feature_flags: tuple[str, ...] = ()
     disabled_hooks: tuple[str, ...] = ()
 
+    @property
+    def asked(self) -> dict[str, frozenset[str]]:
+        """The full names of what devices need, and the device nodes behind each; of channels, whose nodes say, none."""
+        gpus = {
+            qualify(CdiClass.GPU, name): frozenset(device.nodes) for device in self.devices for name in device.names
+        }
+        return gpus | {qualify(CdiClass.IMEX_CHANNEL, str(channel)): frozenset() for channel in self.imex_channels}
+
 
 class CdiState(msgspec.Struct, frozen=True, kw_only=True):
     """What the specs on disk hold: the full names that resolve there. ``problem`` says why some that should do not.
 
     ``nodes`` are the device nodes behind the names of class gpu, as container paths: an index may stand for another GPU
-    than it does by now. ``answered`` is False until the first wish was carried out, or could not be.
+    than it does by now. ``asked`` is what the wish that this answers asked for: of anything else ``problem`` says
+    nothing. ``answered`` is False until the first wish was carried out, or could not be.
     """
 
     names: frozenset[str] = frozenset()
     nodes: Mapping[str, frozenset[str]] = {}
+    asked: Mapping[str, frozenset[str]] = {}
     problem: str = ""
     answered: bool = False

@@ -152,7 +152,7 @@ class CdiService:
             try:
                 next_s = self._carry_out(wish)
             except Exception as error:
-                self._settle(f"a defect, see the log: {type(error).__name__}: {error}")
+                self._settle(wish, f"a defect, see the log: {type(error).__name__}: {error}")
                 self._plan_next(0.0)
                 raise
             self._plan_next(next_s)
@@ -185,7 +185,7 @@ class CdiService:
             self._failures = 0
             next_s = self._times.look_s if wish.enabled else float("inf")
         self._tell({problem, self._hook_problem} - {""})
-        self._settle(problem)
+        self._settle(wish, problem)
         return next_s
 
     def _tell(self, problems: set[str]) -> None:
@@ -232,13 +232,14 @@ class CdiService:
                 raise
             return {}
 
-    def _settle(self, problem: str) -> None:
-        """Post what resolves now, by what is read from the disk, if that or the problem is news."""
+    def _settle(self, wish: CdiWish, problem: str) -> None:
+        """Post what resolves now, by what is read from the disk, if that, what was asked or the problem is news."""
         try:
             specs = _decode(self._files.load())
-            state = CdiState(names=list_names(specs), nodes=list_nodes(specs), problem=problem, answered=True)
+            state = CdiState(names=list_names(specs), nodes=list_nodes(specs))
         except HostError:  # what we cannot read, runtimes may all the same
-            state = msgspec.structs.replace(self._state, problem=problem, answered=True)
+            state = self._state
+        state = msgspec.structs.replace(state, asked=wish.asked, problem=problem, answered=True)
         if state != self._state:
             self._state = state
             self._post(CdiWritten(state=state, at=self._clock()))

@@ -5,7 +5,7 @@ Belongs to the main thread; the specs are written by services/cdi.py in its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final, Protocol
 
 import msgspec
@@ -31,7 +31,7 @@ class Specs:
 
     Devices that the specs do not have yet are neither offered nor called Unhealthy for ``PATIENCE_S``: ``holds_back``
     says that lists have to wait, so that a start, or an edit that brings in CDI, takes no device away in between. They
-    do not wait once the writer has said why it cannot write.
+    do not wait for a device once the writer was asked for it and has said what is wrong.
     """
 
     def __init__(self, writer: SpecWriter, *, clock: Callable[[], float], wall: Callable[[], float]) -> None:
@@ -80,18 +80,31 @@ class Specs:
         if config is not None and scan.inventory is not None:
             found = find_obstacles(config, scan.inventory, self.build_means(scan), ailing=scan.ailments.keys())
         now = self._clock()
-        missing = [uuid for uuid, (cause, _) in found.items() if cause is Cause.CDI_MISSING]
+        missing = {uuid for uuid, (cause, _) in found.items() if cause is Cause.CDI_MISSING}
         self._missing_since = {uuid: self._missing_since.get(uuid, now) for uuid in missing}
+        refused = self._find_refused(scan, config, missing) if missing and self._state.problem else frozenset()
         waiting = {
             uuid: since + PATIENCE_S
             for uuid, since in self._missing_since.items()
-            if since + PATIENCE_S > now and not self._state.problem
+            if since + PATIENCE_S > now and uuid not in refused
         }
         self.next_at = min(waiting.values(), default=None)
         self._known = {
             uuid: self._build(uuid, cause, text) for uuid, (cause, text) in found.items() if uuid not in waiting
         }
         return msgspec.structs.replace(scan, ailments={**self._known, **scan.ailments}) if self._known else scan
+
+    def _find_refused(self, scan: GpusScanned, config: Config | None, missing: Collection[str]) -> frozenset[str]:
+        """The missing devices that the writer was asked for and did not write."""
+        assert config is not None
+        assert scan.inventory is not None
+        state = self._state
+        written = msgspec.structs.replace(
+            state, names=state.names | state.asked.keys(), nodes={**state.nodes, **state.asked}
+        )
+        means = msgspec.structs.replace(self.build_means(scan), specs=written)
+        found = find_obstacles(config, scan.inventory, means, ailing=scan.ailments.keys())
+        return frozenset(uuid for uuid in missing if uuid not in found or found[uuid][0] is not Cause.CDI_MISSING)
 
     def _build(self, uuid: str, cause: Cause, text: str) -> Ailment:
         known = self._known.get(uuid)

@@ -141,6 +141,14 @@ def test_what_is_told_to_resolve_does_in_specs_that_runtimes_accept(bench):
     assert bench.told("CDIWritten") == [f"{bench.directory}: wrote {GPU}: new gpu=GPU-0, gpu=GPU-1, gpu=all"]
 
 
+def test_what_is_wrong_is_told_with_what_was_asked_for(bench, driver):
+    driver.failure = HostError(NO_DRIVER)
+    bench.service.want(wish(0))
+    assert bench.wait(lambda state: state.problem).asked == {qualify(CdiClass.GPU, "GPU-0"): {"/dev/nvidia0"}}
+    bench.service.want(wish(0, 1))
+    bench.wait(lambda state: state.asked.keys() == names("GPU-0", "GPU-1"))
+
+
 def test_the_same_wish_with_the_same_driver_writes_nothing_and_tells_nothing(bench):
     bench.service.want(wish(0))
     bench.wait_names("all", "GPU-0")

@@ -133,9 +133,10 @@ class VirtualNode:
         problem: str = "",
         after_s: float = 0.0,
     ) -> None:
-        """What the writer of the CDI specs says, after a while."""
+        """What the writer of the CDI specs says to the last wish, after a while."""
         known = {name: frozenset(paths) for name, paths in (nodes or {}).items()}
-        state = CdiState(names=frozenset(names), nodes=known, problem=problem, answered=True)
+        asked = self.wishes[-1].asked if self.wishes else {}
+        state = CdiState(names=frozenset(names), nodes=known, asked=asked, problem=problem, answered=True)
         self.clock.after(after_s, lambda: self.clock.put(CdiWritten(state=state, at=self.clock.now)))
 
     def _make_actor(self, listed: ResourceList) -> VirtualActor:
