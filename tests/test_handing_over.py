@@ -285,6 +285,32 @@ def test_what_pods_may_start_with_again_is_kept_whatever_became_of_it():
 
 
 @pytest.mark.requirement(46)
+@pytest.mark.parametrize("edited", ["", CDI], ids=["by variable", "by UUID"])
+def test_what_allocate_answers_with_while_an_edit_is_carried_out_stays_in_the_specs(edited):
+    node = started(BY_INDEX + "\nimex: {channelIDs: [0]}", imex_channels=(0,))
+    count = len(node.wishes)
+
+    def admit():
+        """A pod comes between the wish and the lists."""
+        node.at_wish = lambda: None
+        node.allocate("pod", B, GPU)
+
+    node.at_wish = admit
+    node.read(parse(edited), text=edited.encode())
+    node.run(60.0)
+    assert node.pods
+    for wish in node.wishes[count:]:
+        assert "1" in wish.keep | {one for device in wish.devices for one in device.names}
+        assert CdiClass.IMEX_CHANNEL in wish.keep_classes
+    node.pods.clear()
+    node.holders.ask()
+    node.run(60.0)
+    wish = node.wishes[-1]
+    assert wish.keep == frozenset()
+    assert wish.keep_classes == frozenset()
+
+
+@pytest.mark.requirement(46)
 def test_an_index_by_which_a_pod_got_its_gpu_stays_a_name_of_that_gpu_unless_it_is_anothers():
     node = started(BY_INDEX)
     node.allocate("pod", B, GPU)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+
+import msgspec
 
 from nvdp.config.schema import Config
 from nvdp.model.cdi import CdiClass, CdiDevice, CdiWish, build_device_name
@@ -69,6 +71,21 @@ def build_wish(
         dev_root=flags.nvidia_dev_root or flags.nvidia_driver_root,
         container_driver_root=flags.plugin.container_driver_root,
         hook_path=flags.plugin.nvidia_ctk_path,
+    )
+
+
+def list_handed_out(wish: CdiWish) -> frozenset[str | CdiClass]:
+    """What containers may be given by it: names of class gpu, and other classes as a whole."""
+    names = {*wish.keep, *(name for device in wish.devices for name in device.names)}
+    return frozenset(names) | {*wish.features} | ({CdiClass.IMEX_CHANNEL} if wish.imex_channels else set())
+
+
+def keep_longer(wish: CdiWish, leaving: Collection[str | CdiClass]) -> CdiWish:
+    """The wish that leaves these in the specs, too, as they were written."""
+    return msgspec.structs.replace(
+        wish,
+        keep=wish.keep.union(one for one in leaving if isinstance(one, str)),
+        keep_classes=wish.keep_classes.union(one for one in leaving if isinstance(one, CdiClass)),
     )
 
 

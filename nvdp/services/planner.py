@@ -8,11 +8,11 @@ from collections.abc import Callable
 import msgspec
 
 from nvdp.config.schema import Config
-from nvdp.model.cdi import CdiClass
+from nvdp.model.cdi import CdiClass, CdiWish
 from nvdp.model.held import Held
 from nvdp.model.listing import DeviceIDStrategy
 from nvdp.model.reasons import Reason
-from nvdp.planning.cdi_wish import build_wish
+from nvdp.planning.cdi_wish import build_wish, keep_longer, list_handed_out
 from nvdp.planning.holders import count_held_elsewhere
 from nvdp.planning.indices import keep_indices, restore_indices
 from nvdp.planning.plan import Inputs, Plan, build_plan
@@ -53,6 +53,9 @@ class Planner:
         self._cause: Cause | None = None
         self._stale = False
         self._owes_wish = False
+        self._in_specs: frozenset[str | CdiClass] = frozenset()
+        self._leaving: frozenset[str | CdiClass] = frozenset()
+        self._leaving_since = float("-inf")
         self.plan: Plan | None = None
         self.error = ""
 
@@ -155,7 +158,8 @@ class Planner:
     def _wish(self, config: Config, plan: Plan, scan: GpusScanned, held: Held) -> bool:
         """Have the CDI specs follow the plan. Whether the lists have to wait for them.
 
-        They are done away with only when it is known that no pod may want them at its next start.
+        They are done away with only when it is known that no pod may want them at its next start. The same goes for a
+        name in them: until the next lists are out, Allocate may answer with it.
         """
         assert scan.inventory is not None
         self._owes_wish = False
@@ -164,8 +168,23 @@ class Planner:
         wish = build_wish(config, plan, scan.inventory, ailments=scan.ailments, means=self._specs.build_means(scan))
         if held.source is None:
             wish = msgspec.structs.replace(wish, keep_classes=frozenset(CdiClass))  # anything may be somebody's
+        wish = self._keep_leaving(wish, held)
         if wish.enabled or self.are_holders_known(held):
             self._specs.want(wish)
         else:
             self._owes_wish = True
         return self._specs.holds_back
+
+    def _keep_leaving(self, wish: CdiWish, held: Held) -> CdiWish:
+        """The wish with what the last one had beyond it, until holders are known who may have got that meanwhile."""
+        wanted = list_handed_out(wish)
+        leaving = self._in_specs - wanted
+        if leaving != self._leaving or self._specs.holds_back:
+            self._leaving, self._leaving_since = leaving, self._clock()
+        is_known = self.are_holders_known(held) and held.requested_at >= self._leaving_since + QUIET_S
+        if is_known or not leaving:
+            self._in_specs, self._leaving = wanted, frozenset()
+            return wish
+        self._in_specs = wanted | leaving
+        self._owes_wish = True
+        return keep_longer(wish, leaving)

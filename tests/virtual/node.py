@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
@@ -56,6 +56,7 @@ class VirtualNode:
         self.judged: list[tuple[DeviceListStrategy, ...]] = []
         self.wishes: list[CdiWish] = []
         self.writes_specs_s: float | None = 0.1  # None: what is wished for is not written
+        self.at_wish: Callable[[], None] = lambda: None  # what happens at the same moment
         self._edits_wait_s = edits_wait_s
         self._got_at: dict[str, float] = {}
         self._unreadable_since: float | None = None
@@ -116,6 +117,7 @@ class VirtualNode:
 
     def want(self, wish: CdiWish) -> None:
         self.wishes.append(wish)
+        self.at_wish()
         if self.writes_specs_s is not None:
             names = {qualify(CdiClass.GPU, name) for device in wish.devices for name in device.names}
             names |= {qualify(CdiClass.GPU, name) for name in wish.keep}
