@@ -130,8 +130,8 @@ class CdiService:
     def build_watch(self) -> PathWatch[Fingerprint]:
         """The watch that has it look when somebody changes our files. While they are not used nothing is watched."""
         return PathWatch(
-            fingerprint=lambda: self._files.fingerprint() if self._is_enabled else (),
-            directories=lambda: (self._files.directory,) if self._is_enabled else (),
+            fingerprint=lambda: self._files.fingerprint() if self._is_watched else (),
+            directories=lambda: (self._files.directory,) if self._is_watched else (),
             on_change=lambda _: self.look(),
         )
 
@@ -142,9 +142,9 @@ class CdiService:
         return Trouble(reason=Reason.CDI_FAILED.word, text=problem) if problem else None
 
     @property
-    def _is_enabled(self) -> bool:
+    def _is_watched(self) -> bool:
         wish = self._wish
-        return wish is not None and wish.enabled
+        return wish is not None and (wish.enabled or bool(self._written))
 
     def _run(self) -> None:
         while True:
@@ -183,7 +183,7 @@ class CdiService:
             self._failures += 1
         else:
             self._failures = 0
-            next_s = self._times.look_s if wish.enabled else float("inf")
+            next_s = self._times.look_s if self._is_watched else float("inf")
         self._tell({problem, self._hook_problem} - {""})
         self._settle(wish, problem)
         return next_s
@@ -195,7 +195,10 @@ class CdiService:
         self._told = self._told | problems if problems else set()
 
     def _update(self, wish: CdiWish) -> str:
-        """Write what differs, remove what nobody needs. Why some devices are in no spec; empty if all are."""
+        """Write what differs, remove what nobody needs. Why some devices are in no spec; empty if all are.
+
+        What no strategy uses any more and pods may start with is put back as it was, should somebody remove it.
+        """
         there = self._load(wish)
         wanted: Mapping[str, CdiSpec] = {}
         problems: tuple[str, ...] = ()
@@ -207,6 +210,10 @@ class CdiService:
             wanted, problems, missing = build_specs(wish, found), find_problems(wish, found), found.driver.missing
             hook_problem = found.hook_problem
             self._written = {_CLASSES[name]: spec for name, spec in wanted.items()}
+        else:
+            whole = _decode(there)
+            self._written = {one: spec for one, spec in (self._written | whole).items() if _is_kept(one, wish)}
+            wanted = {one.file_name: spec for one, spec in self._written.items() if one not in whole}
         self._hook_problem = hook_problem
         contents = {name: encode_spec(spec) for name, spec in wanted.items()}
         changed = [name for name, content in contents.items() if there.get(name) != content]

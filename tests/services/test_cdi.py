@@ -310,10 +310,13 @@ def test_specs_that_no_strategy_uses_go_once_no_pod_may_want_them_and_those_of_o
     looks = len(bench.driver.looks)
     bench.service.want(CdiWish(enabled=False, keep=frozenset({"GPU-0"})))
     bench.service.want(CdiWish(enabled=False, keep=frozenset({"GPU-0", "GPU-1"})))
-    wait_until(lambda: bench.service.build_watch().directories() == ())
-    assert CdiFiles(bench.directory).load() == before
+    (bench.directory / GPU).unlink()
+    bench.service.look()
+    wait_until(lambda: CdiFiles(bench.directory).load() == before)
+    assert bench.service.build_watch().directories() == (bench.directory,)
     bench.service.want(CdiWish(enabled=False))
     bench.wait_names()
+    assert bench.service.build_watch().directories() == ()
     assert [*bench.directory.iterdir()] == [other]
     assert len(bench.driver.looks) <= looks + 1, "nobody looks for a driver that is not needed"
 
