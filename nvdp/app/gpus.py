@@ -80,7 +80,7 @@ def scan_this_node(options: ProcessOptions, source: Source) -> GpusScanned:
 
 def find_driver_root(overrides: Overrides) -> str:
     """Where this process sees the driver if one is mounted, as far as flags and environment say; a file may differ."""
-    return str(overrides.values.get(_DRIVER_ROOT_KEY, Config().flags.plugin.container_driver_root))
+    return str(overrides.values.get(_DRIVER_ROOT_KEY, Config().flags.plugin.container_driver_root)) or "/"
 
 
 def find_source(overrides: Overrides) -> Source:

@@ -15,8 +15,8 @@ from nvdp.model.duration import Duration, build_duration
 from nvdp.model.listing import DeviceIDStrategy, DeviceListStrategy, SharedPolicy
 from nvdp.model.platforms import DeviceDiscoveryStrategy
 
-# A path as CDI specs take it: absolute, without dots in place of names.
-_PATH: Final = r"(/(?!\.\.?(/|$))[^/]+)+"
+# A path as CDI specs take it: absolute, without dots in place of names, and without control characters.
+_PATH: Final = r"(/(?!\.\.?(/|$))[^/\x00-\x1f\x7f]+)+"
 _ROOT: Final = f"/?|{_PATH}/?"
 _ROOT_TEXT: Final = "an absolute path; write one like /run/nvidia/driver"
 

@@ -68,8 +68,12 @@ def _complete(document: Document, origins: dict[str, Origin]) -> Document:
     if not flags.nvidia_dev_root:
         flags = msgspec.structs.replace(flags, nvidia_dev_root=flags.nvidia_driver_root)
         origins["flags.nvidiaDevRoot"] = Origin(text="follows nvidiaDriverRoot")
-    strategies = tuple(dict.fromkeys(plugin.device_list_strategy))
-    flags = msgspec.structs.replace(flags, plugin=msgspec.structs.replace(plugin, device_list_strategy=strategies))
+    plugin = msgspec.structs.replace(
+        plugin,
+        device_list_strategy=tuple(dict.fromkeys(plugin.device_list_strategy)),
+        container_driver_root=plugin.container_driver_root or "/",  # never where this process happens to stand
+    )
+    flags = msgspec.structs.replace(flags, plugin=plugin)
     if plugin.shared_devices_allocation_policy is not None and origins[NEW_POLICY] == DEFAULT:
         allocation = msgspec.structs.replace(allocation, shared_policy=plugin.shared_devices_allocation_policy)
         origins[NEW_POLICY] = Origin(text=f"follows {OLD_POLICY}")

@@ -209,6 +209,8 @@ def test_an_unknown_key_is_told_where_it_belongs(text: str, said: str):
             'containerDriverRoot: "driver-root" is not an absolute',
         ),
         ("flags: {plugin: {nvidiaCTKPath: /usr/bin/}}", 'nvidiaCTKPath: "/usr/bin/" is not the absolute path'),
+        ('flags: {nvidiaDriverRoot: "/run/a\\nb"}', 'nvidiaDriverRoot: "/run/a\\nb" is not an absolute path'),
+        ('flags: {plugin: {nvidiaCTKPath: "/usr/bin/\\0ctk"}}', 'ctk" is not the absolute path of a file'),
         ("kind: ConfigMap\ndata: {}\n", "f:1:1: kind: this is a ConfigMap"),
     ],
 )

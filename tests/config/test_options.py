@@ -228,6 +228,10 @@ def test_the_dev_root_is_the_driver_root_unless_given():
     assert str(read("flags: {nvidiaDriverRoot: /d}").origins["flags.nvidiaDevRoot"]) == "follows nvidiaDriverRoot"
 
 
+def test_a_driver_root_without_a_name_is_the_root_and_not_where_the_process_stands():
+    assert read("flags: {plugin: {containerDriverRoot: ''}}").flags.plugin.container_driver_root == "/"
+
+
 @pytest.mark.parametrize(
     ("file", "policy"),
     [
