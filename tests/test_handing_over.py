@@ -133,6 +133,20 @@ def test_lists_that_wait_for_the_specs_tell_what_happened_meanwhile():
     assert lists_of(node)[-1] == [B, C]
 
 
+@pytest.mark.requirement(14)
+def test_a_fault_does_not_wait_for_the_specs_that_lists_wait_for():
+    node = started(CDI)
+    node.writes_specs_s = None
+    node.scan(gpu(0), gpu(1), gpu(2))
+    node.run(0.1)
+    node.scan(gpu(0), gpu(1), gpu(2), ailments={A: ailment(Cause.XID)})
+    node.run(0.5)
+    assert (node.healthy(GPU), node.unhealthy(GPU)) == ([B], [A])
+    assert node.taken(GPU).by_id[A].cause is Cause.XID
+    node.run(60.0)
+    assert (node.healthy(GPU), node.unhealthy(GPU)) == ([B], [A, C])
+
+
 def test_what_pods_hold_stays_in_the_specs_though_it_is_gone_and_they_are_removed_when_nobody_holds_anything():
     node = started(CDI)
     node.allocate("pod", B, GPU)

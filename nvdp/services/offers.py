@@ -14,8 +14,9 @@ import msgspec
 from nvdp.kubelet.feed import Feed
 from nvdp.kubelet.sockets import SocketIdentity
 from nvdp.log import Log
+from nvdp.model.health import Ailment
 from nvdp.model.held import Held
-from nvdp.model.listing import AllocateTrace, ResourceList
+from nvdp.model.listing import AllocateTrace, ListedDevice, ResourceList
 from nvdp.model.reasons import Reason
 from nvdp.planning.ledger import Given, begin_anew, give, note_taken, restore
 from nvdp.planning.reporting import Serving
@@ -123,23 +124,24 @@ class Offers:
         """Make the actors equal to ``lists``: start, update, withdraw. True if any changed."""
         changed = False
         for resource, listed in lists.items():
-            actor, before = self._actors.get(resource), 0
-            if actor is None:
-                self._start(resource, listed)
-            elif self._given[resource].listed != listed:
-                before = self._given[resource].version
-                self._record(resource, listed, version=actor.feed.publish(listed))
-            else:
+            if resource in self._actors and self._given[resource].listed == listed:
                 continue
             changed = True
-            version = self._given[resource].version
-            # What the kubelet cannot see is not sent, and while there is none nothing is.
-            if cause is not None and self._kubelet is not None and version > before:
-                self._sent.setdefault(resource, deque(maxlen=_MOST_SENT)).append(_Sent(version, cause))
+            self._give(resource, listed, cause)
         for resource in [resource for resource in self._given if resource not in lists]:
             changed = True
             self._withdraw(resource)
         return changed
+
+    def mark_ailing(self, ailments: Mapping[str, Ailment], *, cause: Cause | None) -> None:
+        """Have what is given out as Healthy and ails, by UUID, be Unhealthy, and leave everything else as it is."""
+        for resource in self._actors:
+            listed = self._given[resource].listed
+            marked = msgspec.structs.replace(
+                listed, devices=tuple(_mark(device, ailments.get(device.gpu_uuid)) for device in listed.devices)
+            )
+            if marked != listed:
+                self._give(resource, marked, cause)
 
     def note(self, report: ResourceReport) -> None:
         """Take in what an actor reported of the kubelet's side."""
@@ -223,6 +225,18 @@ class Offers:
         for actor in actors:
             actor.join(max(0.0, deadline - self._clock()))
 
+    def _give(self, resource: str, listed: ResourceList, cause: Cause | None) -> None:
+        actor, before = self._actors.get(resource), 0
+        if actor is None:
+            self._start(resource, listed)
+        else:
+            before = self._given[resource].version
+            self._record(resource, listed, version=actor.feed.publish(listed))
+        version = self._given[resource].version
+        # What the kubelet cannot see is not sent, and while there is none nothing is.
+        if cause is not None and self._kubelet is not None and version > before:
+            self._sent.setdefault(resource, deque(maxlen=_MOST_SENT)).append(_Sent(version, cause))
+
     def _withdraw(self, resource: str) -> None:
         del self._given[resource]
         for known in (self.serving, self._sent, self._changed_at, self._inherited):
@@ -270,3 +284,9 @@ class Offers:
         if self.serving[resource].streams == 0:
             given = note_taken(given, version=version, now=now)
         self._given[resource] = given
+
+
+def _mark(device: ListedDevice, ailment: Ailment | None) -> ListedDevice:
+    if ailment is None or not device.healthy:
+        return device
+    return msgspec.structs.replace(device, cause=ailment.cause, text=ailment.text)

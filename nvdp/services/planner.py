@@ -15,6 +15,7 @@ from nvdp.model.reasons import Reason
 from nvdp.planning.cdi_wish import build_wish, keep_longer, list_handed_out
 from nvdp.planning.holders import count_held_elsewhere
 from nvdp.planning.indices import keep_indices, restore_indices
+from nvdp.planning.means import OBSTACLES
 from nvdp.planning.plan import Inputs, Plan, build_plan
 from nvdp.planning.provision import uses_cdi
 from nvdp.planning.withdrawal import QUIET_S
@@ -107,6 +108,8 @@ class Planner:
         self.plan, self._indices = plan, plan.indices
         if self._wish(config, plan, scan, held):
             self.plan = msgspec.structs.replace(plan, check_at=None)  # it is made anew when the wait is over
+            faults = {uuid: one for uuid, one in scan.ailments.items() if one.cause not in OBSTACLES}
+            self._with.offers.mark_ailing(faults, cause=self._cause)  # which does not wait
             return True
         offers, memory = self._with.offers, self._with.memory
         memory.remember_handed_out(indices=keep_indices(plan.indices), parents=plan.parents)
