@@ -20,8 +20,11 @@ from tests.kubelet.plugin_client import PluginClient
 GPU = "nvidia.com/gpu"
 SHARED = "nvidia.com/gpu.shared"
 _SLOTS = 14  # of one PCI domain
+FULL = os.environ.get("NVDP_CAMPAIGN") == "full"
 
 KUBELETS = ("1.36", "1.37")
+# What virtual time, planning and shorter tests show here, by the clock of a real node in ``make campaign``.
+at_length = pytest.mark.skipif(not FULL, reason="takes its time on a real node; `make campaign` does it")
 both_kubelets = pytest.mark.parametrize("version", KUBELETS)
 # The driver that the daemon asks; each on one of the kubelets, so that a requirement is still shown with both.
 both_libraries = pytest.mark.parametrize(("version", "library"), [("1.36", "simulated"), ("1.37", "compiled")])

@@ -220,6 +220,14 @@ class Daemon:
         before = self.metric(name) or 0
         wait_until(lambda: (self.metric(name) or 0) >= before + count, timeout_s, what=f"{count} scans")
 
+    def look_again(self) -> None:
+        """Have it look at everything, in a new NVML session, and wait until a scan that began meanwhile is complete."""
+        name = "nvdp_scan_duration_seconds_count"
+        for _ in range(2):  # one may be under way
+            before = self.metric(name) or 0
+            self.look()
+            wait_until(lambda before=before: (self.metric(name) or 0) > before, what="a scan")
+
     def send(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 

@@ -144,7 +144,7 @@ def test_an_edit_that_changes_nothing_sends_nothing(kubelet, daemon, config_map)
     lines = len(daemon.log)
     config_map.publish(f"# a comment\n{FOUR}")
     applied = daemon.log.wait_for("ConfigApplied", after=lines)
-    daemon.wait_scans(1)
+    daemon.look_again()
 
     assert applied["hash"] != before
     assert applied["config"] == str(config_map.file)

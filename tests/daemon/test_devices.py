@@ -10,6 +10,7 @@ import pytest
 from tests.daemon.node import (
     GPU,
     SHARED,
+    at_length,
     build_config,
     build_sliced,
     connect,
@@ -65,6 +66,8 @@ def test_a_card_is_excluded_by_any_of_its_names_and_back_without_the_entry(kubel
     assert len(kubelet.registrations) == 1
 
 
+@at_length  # tests/daemon/test_mode_changes.py excludes cards that pods hold, and restarts the kubelet
+@pytest.mark.campaign
 @pytest.mark.invariant(3)
 def test_an_excluded_card_leaves_in_two_phases_and_not_while_a_pod_holds_it(kubelet, start, config_map):
     daemon = start(devices(), wait=True)
@@ -94,7 +97,7 @@ def test_an_excluded_card_leaves_in_two_phases_and_not_while_a_pod_holds_it(kube
 def test_a_node_may_exclude_all_its_cards(kubelet, start, config_map):
     daemon = start(devices(exclude=[0, 1, 2, 3]))
     daemon.wait_ready()
-    daemon.wait_scans(1)
+    daemon.look_again()
     assert kubelet.registrations == ()
 
     config_map.publish(devices(exclude=[0, 1, 2]))

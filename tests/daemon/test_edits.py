@@ -45,7 +45,7 @@ def test_an_edit_waits_as_long_as_the_fleet_wants_unless_it_is_hurried_or_refuse
     wait_healthy(kubelet, ALL)
 
     config_map.publish(build_config(share=2))
-    daemon.wait_scans(3)
+    daemon.wait_scans(1)
     assert healthy(kubelet) == ALL
     daemon.look()
     kubelet.wait_until(lambda: len(healthy(kubelet)) == 8, LIMIT_S)

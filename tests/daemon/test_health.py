@@ -47,7 +47,7 @@ def test_a_gpu_that_is_not_counted_any_more_stays_listed(kubelet, daemon, machin
     machine.change(removed=["3"])
 
     wait_healthy(kubelet, set().union(*(replicas(number, 4) for number in range(3))))
-    daemon.wait_scans(1)
+    daemon.look_again()
 
     assert len(kubelet.devices(GPU)) == 16
     labels = {"uuid": gpu_uuid(3), "gpu": "3", "reason": "Vanished", "xid": "", "action": ""}

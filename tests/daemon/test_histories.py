@@ -149,7 +149,7 @@ def test_no_history_of_edits_pods_losses_and_restarts_promises_a_card_twice(kube
     history = History(kubelet, machine, config_map, start)
     start(write(history.forms, sliced=[]))
     wait_equal(kubelet, find_offers, build_offers(history.forms))
-    history.live(200 if FULL else 12, random.Random(seed))
+    history.live(200 if FULL else 6, random.Random(seed))
     history.end()
 
     assert len(history.holds) >= (100 if FULL else 4)

@@ -51,13 +51,13 @@ def test_ids_are_unique_over_all_resources_of_the_node(kubelet, daemon, config_m
 @pytest.mark.requirement(12)
 @pytest.mark.invariant(8)
 def test_an_update_is_a_whole_list_and_silence_means_no_change(kubelet, daemon, machine):
-    daemon.wait_scans(1)
+    daemon.look_again()
     assert len(kubelet.messages(GPU)) == 1
 
     machine.change(lost=["2"])
     daemon.look()
     kubelet.wait_until(lambda: len(healthy(kubelet)) == 12, LIMIT_S)
-    daemon.wait_scans(1)
+    daemon.look_again()
 
     first, second = kubelet.messages(GPU)
     assert second.ids == first.ids
@@ -145,7 +145,7 @@ def test_a_list_beyond_the_limit_is_refused_with_the_figure_and_the_one_before_s
 def test_a_node_without_gpus_is_up_and_waits(kubelet, start, machine):
     daemon = start(build_config(share=4))
     daemon.wait_ready()
-    daemon.wait_scans(1)
+    daemon.look_again()
 
     assert kubelet.registrations == ()
     assert daemon.probe("/healthz").status == 200

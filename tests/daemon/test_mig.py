@@ -92,7 +92,7 @@ def test_what_goes_wrong_with_one_mig_device_takes_that_one_and_what_is_of_no_on
     daemon = start(build_mig())
     everything = layouts.build_offers()
     wait_offers(kubelet, everything)
-    daemon.wait_scans(1)
+    daemon.look_again()
 
     for call, where, concerned in (
         ("nvmlDeviceGetAttributes_v2", {"instance": "2"}, [third]),

@@ -30,7 +30,7 @@ from tests.daemon.node import on_node
 from tests.daemon.process import LIMIT_S, Daemon, wait_until
 
 FULL = os.environ.get("NVDP_CAMPAIGN") == "full"
-LINKS = 1000 if FULL else 15
+LINKS = 1000 if FULL else 8
 PROFILES = ("1g.10gb", "1g.10gb", "1g.10gb+me", "2g.20gb", "3g.40gb", "1c.3g.40gb", "5g.50gb+of.tomorrow")
 MOST_PODS = 8
 

@@ -11,6 +11,7 @@ from nvdp.simulate.kubelet import AdmissionError, HoldPoint
 from tests.daemon.node import (
     GPU,
     SHARED,
+    at_length,
     both_kubelets,
     build_config,
     connect,
@@ -211,7 +212,7 @@ def test_while_nobody_can_tell_who_holds_what_no_gpu_changes_its_form(kubelet, s
     config_map.publish(build_config(share=1, devices={"removeAfter": "1s"}))
     daemon.log.wait_for("HoldersUnknown")
     kubelet.wait_until(lambda: not healthy(kubelet), LIMIT_S)
-    daemon.wait_scans(3)
+    daemon.wait_scans(2)
     assert not healthy(kubelet)
     wait_until(lambda: daemon.metric("nvdp_podresources_up") == 0, what="PodResources shown as lost")
 
@@ -220,6 +221,8 @@ def test_while_nobody_can_tell_who_holds_what_no_gpu_changes_its_form(kubelet, s
     wait_until(lambda: daemon.metric("nvdp_podresources_up") == 1, what="PodResources shown as there again")
 
 
+@at_length
+@pytest.mark.campaign
 @pytest.mark.invariant(3)
 def test_where_holders_stay_unknown_the_time_to_remove_stands_in_for_the_answer(kubelet, start, config_map):
     start(build_config(share=4, devices={"removeAfter": "6s"}))

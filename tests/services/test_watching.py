@@ -216,15 +216,14 @@ def test_a_wait_that_always_fails_costs_a_new_session_ever_more_rarely_and_nothi
     node.write("faults: [{call: nvmlEventSetWait, error: 999}]")
     bench.service.start()
     bench.wait_healthy(4)
-    wait_until(lambda: bench.errors["nvmlEventSetWait", "Unknown"] == 4)
+    wait_until(lambda: bench.errors["nvmlEventSetWait", "Unknown"] == 3)
     _, *others = bench.children.at
-    assert len(others) == 3
+    assert len(others) == 2
     assert others[1] - others[0] >= 1.0
-    assert others[2] - others[1] >= 2.0
     assert not any(post.ailments for post in bench.posts)
     assert bench.reasons() == ["DriverReady"]
     node.write("events: [{gpu: 1, xid: 13}]")
-    wait_until(lambda: len(bench.scans) == 5)
+    wait_until(lambda: len(bench.scans) == 4)
     node.write("events: [{gpu: 1, xid: 13}, {gpu: 1, xid: 31}]")
     wait_until(lambda: len(bench.heard) == 1)
 

@@ -112,7 +112,8 @@ def test_it_does_so_too_if_it_is_broken_in_another_way(fault, step, command, sho
 
 def check_broken(fault, step, command, short_path):
     program = shlex.join([sys.executable, "-m", f"tests.simulate.broken.{fault}"])
-    done = command.run("--json", "--daemon", program, TMPDIR=str(short_path))
+    slack = "2" if step == STEPS[0].name else "5"  # what comes before must pass, also on a busy machine
+    done = command.run_strictly("--slack", slack, "--json", "--daemon", program, TMPDIR=str(short_path))
     assert (done.returncode, done.stderr) == (1, "")
     report = json.loads(done.stdout)
     *before, last = report["steps"]
