@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from nvdp.model.inventory import Inventory
+from nvdp.model.platforms import WSL_NODE, WSL_UUID
 
 # In the order in which they are handed to a container, before the GPUs' own (NVIDIA's order).
 CONTROL_NODES: Final = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset")
@@ -80,6 +81,8 @@ def choose_dev_view(host_dev: Path = Path("/host-dev"), own_dev: Path = Path("/d
 def _list_nodes(inventory: Inventory) -> Iterator[str]:
     """The nodes without which some device of the inventory is of no use to a container."""
     for gpu in inventory.gpus:
+        if gpu.uuid == WSL_UUID:
+            yield WSL_NODE
         if gpu.minor is not None:
             yield f"/dev/nvidia{gpu.minor}"
         for instance in gpu.instances or ():

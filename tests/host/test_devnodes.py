@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from nvdp.host.devnodes import NodesSeen, NodeView, choose_dev_view, find_control_nodes
+from nvdp.model.platforms import TEGRA_UUID, WSL_NODE, WSL_UUID
 from tests.planning.values import cut, gpu, inventory
 
 CAPS = ("/dev/nvidia-caps/nvidia-cap12", "/dev/nvidia-caps/nvidia-cap13")
@@ -34,6 +35,15 @@ def test_nodes_of_devices_that_the_host_does_not_have_are_missing(tmp_path):
     assert view.look(two_gpus()).missing == (CAPS[0],)
     (tmp_path / "nvidia-caps/nvidia-cap12").touch()
     assert view.look(two_gpus()) == NodesSeen()
+
+
+@pytest.mark.requirement(36)
+def test_the_one_node_of_wsl2_is_missing_like_any_other_and_a_tegra_system_has_none_that_could_be(tmp_path):
+    view, wsl = NodeView(tmp_path, is_host=True), inventory(gpu(0, uuid=WSL_UUID, minor=None))
+    assert view.look(wsl).missing == (WSL_NODE,)
+    (tmp_path / "dxg").touch()
+    assert view.look(wsl).missing == ()
+    assert view.look(inventory(gpu(0, uuid=TEGRA_UUID, minor=None))).missing == ()
 
 
 def test_nothing_is_missing_where_the_hosts_nodes_cannot_be_seen_or_no_gpu_is_known(tmp_path):
