@@ -197,38 +197,53 @@ class CdiService:
     def _update(self, wish: CdiWish) -> str:
         """Write what differs, remove what nobody needs. Why some devices are in no spec; empty if all are.
 
-        What no strategy uses any more and pods may start with is put back as it was, should somebody remove it.
+        What we wrote and somebody removed or damaged is put back first: the driver may be gone, or take its time.
         """
         there = self._load(wish)
-        wanted: Mapping[str, CdiSpec] = {}
+        whole = _decode(there)
+        if not wish.enabled:
+            self._written = {one: spec for one, spec in (self._written | whole).items() if _is_kept(one, wish)}
+        lost = {one.file_name: encode_spec(spec) for one, spec in self._written.items() if one not in whole}
+        there = self._store(there, lost)
+        contents: dict[str, bytes] = {}
         problems: tuple[str, ...] = ()
         missing: tuple[str, ...] = ()
         hook_problem = ""
         if wish.enabled:
-            # What we wrote comes before what is there now, which somebody may have damaged.
+            # What we wrote comes before what is there now, which somebody may have changed.
             found = self._load_found(wish, _decode(there) | self._written)
             wanted, problems, missing = build_specs(wish, found), find_problems(wish, found), found.driver.missing
             hook_problem = found.hook_problem
             self._written = {_CLASSES[name]: spec for name, spec in wanted.items()}
-        else:
-            whole = _decode(there)
-            self._written = {one: spec for one, spec in (self._written | whole).items() if _is_kept(one, wish)}
-            wanted = {one.file_name: spec for one, spec in self._written.items() if one not in whole}
+            contents = {name: encode_spec(spec) for name, spec in wanted.items()}
         self._hook_problem = hook_problem
-        contents = {name: encode_spec(spec) for name, spec in wanted.items()}
-        changed = [name for name, content in contents.items() if there.get(name) != content]
+        changed = {name: content for name, content in contents.items() if there.get(name) != content}
         stale = [name for name in there if name not in contents and not _is_kept(_CLASSES[name], wish)]
-        if changed or stale:
-            with self._changed:
-                self._wrote_at = self._clock()
-            for name in changed:
-                self._files.write(name, contents[name])
-            for name in stale:
-                self._files.remove(name)
-            news = build_news(_decode(there), _decode(self._files.load()), written=changed, removed=stale)
-            text = f"{self._files.directory}: {news.text}"
-            self._log(Reason.CDI_WRITTEN, text, files=(*changed, *stale), devices=news.devices, missing=missing)
+        self._store(there, changed, stale, missing=missing)
         return _join(problems)
+
+    def _store(
+        self,
+        there: dict[str, bytes],
+        changed: Mapping[str, bytes],
+        stale: Sequence[str] = (),
+        *,
+        missing: tuple[str, ...] = (),
+    ) -> dict[str, bytes]:
+        """Write some of our files and remove others, tell that, and return what there is then."""
+        if not changed and not stale:
+            return there
+        with self._changed:
+            self._wrote_at = self._clock()
+        for name, content in changed.items():
+            self._files.write(name, content)
+        for name in stale:
+            self._files.remove(name)
+        now = self._files.load()
+        news = build_news(_decode(there), _decode(now), written=[*changed], removed=stale)
+        text = f"{self._files.directory}: {news.text}"
+        self._log(Reason.CDI_WRITTEN, text, files=(*changed, *stale), devices=news.devices, missing=missing)
+        return now
 
     def _load(self, wish: CdiWish) -> dict[str, bytes]:
         """What there is of ours; nothing where it cannot be read and is not needed."""

@@ -61,7 +61,7 @@ class Driver:
 class Bench:
     """A service on a directory, with all that it posted and logged."""
 
-    def __init__(self, directory: Path, driver: Driver):
+    def __init__(self, directory: Path, driver: Driver, *, look_s=0.1):
         self.directory = directory
         self.driver = driver
         self.posts = []
@@ -72,7 +72,7 @@ class Bench:
             files=CdiFiles(directory),
             load_found=driver.load,
             log=self.log,
-            times=Times(look_s=0.1, retry_s=0.01, quiet_s=0.02),
+            times=Times(look_s=look_s, retry_s=0.01, quiet_s=0.02),
         )
 
     def post(self, event):
@@ -299,6 +299,24 @@ def test_a_class_of_devices_goes_when_nobody_wants_it_and_nobody_may_have_it(ben
     bench.service.want(wish(0))
     bench.wait_names("all", "GPU-0")
     assert not (bench.directory / GDS).exists()
+
+
+@pytest.mark.requirement(46)
+@pytest.mark.parametrize("fails", [True, False], ids=["is gone", "does not answer"])
+def test_what_somebody_removes_is_put_back_though_the_driver_cannot_be_looked_at(tmp_path, driver, fails):
+    bench = Bench(tmp_path / "cdi", driver, look_s=30.0)
+    bench.service.start()
+    bench.service.want(wish(0))
+    bench.wait_names("all", "GPU-0")
+    before = CdiFiles(bench.directory).load()
+    if fails:
+        driver.failure = HostError(NO_DRIVER)
+    else:
+        driver.open.clear()
+    (bench.directory / GPU).unlink()
+    bench.service.look()
+    wait_until(lambda: CdiFiles(bench.directory).load() == before)
+    bench.rest()
 
 
 def test_specs_that_no_strategy_uses_go_once_no_pod_may_want_them_and_those_of_others_stay(bench):
