@@ -33,7 +33,7 @@ def choose_aligned(weights: Weights, *, available: Iterable[int], required: Iter
     With up to ``EXACT_UP_TO`` GPUs available it is the best by all rules. With more it has the most points if the
     weights make a tree, as those of PCIe switches and processors do, and else about as many as ``bound`` says; and of
     equal sets it is the one that the fewest points connect with its rest. New weights of 16 GPUs cost about 10 ms at
-    their first use, everything else is far below that.
+    their first use, if that was not prepared, and everything else is far below that.
     """
     free, needed = sorted(set(available)), set(required)
     if size == len(free):
@@ -47,6 +47,12 @@ def choose_aligned(weights: Weights, *, available: Iterable[int], required: Iter
         return _be_exact(weights, _name(free, build_table(part).choose(range(len(free)), inside, size)))
     chosen, bound = choose_of_many(part, inside, size)
     return Choice(places=_name(free, chosen), score=sum_pairs(part, chosen), bound=bound)
+
+
+def prepare_choice(weights: Weights) -> None:
+    """Do now what the first choice by these weights would have to do. Nothing if it was done not long ago."""
+    if 0 < len(weights) <= EXACT_UP_TO:
+        build_table(weights)
 
 
 def _be_exact(weights: Weights, places: tuple[int, ...]) -> Choice:

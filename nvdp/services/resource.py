@@ -22,6 +22,7 @@ from nvdp.kubelet.streams import Stream
 from nvdp.log import Log, describe_exception
 from nvdp.model.listing import ResourceList
 from nvdp.model.reasons import Level, Reason
+from nvdp.planning.aligned import prepare_choice
 from nvdp.services.events import AllocateAnswered, Post, ResourceReport, ServiceCrashed
 from nvdp.services.registrar import Registrar
 from nvdp.services.retrying import Timings
@@ -150,6 +151,7 @@ class ResourceActor:
             self._registrar.look()
             while self._stop_reason is None:
                 self._report()
+                self._prepare()
                 self._turn()
         finally:
             self.feed.close()  # first, so that no end of a stream is taken for a loss
@@ -170,6 +172,11 @@ class ResourceActor:
             pass
         if self._stop_reason is None:
             self._registrar.step()
+
+    def _prepare(self) -> None:
+        """Once the kubelet has a list: make ahead what its first request for a choice would wait for."""
+        if self._reported is not None and self._reported.taken_version:
+            prepare_choice(self.feed.current.listed.facts.weights)
 
     def _report(self, *, stopped: bool = False) -> None:
         """Tell the supervisor if anything is different from the last report."""

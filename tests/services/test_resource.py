@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import threading
 import time
 from contextlib import ExitStack
@@ -11,12 +12,16 @@ import grpc
 import psutil
 import pytest
 
+from nvdp.model.listing import AllocationFacts, GpuFacts, ListedDevice, ResourceList
 from nvdp.model.reasons import Reason
+from nvdp.planning.aligned import choose_aligned
+from nvdp.planning.aligned_table import build_table
 from nvdp.services.events import AllocateAnswered, ResourceReport
 from nvdp.services.retrying import Timings
 from nvdp.simulate.kubelet import Kubelet
 from tests.kubelet.lists import build_list, replica
 from tests.kubelet.plugin_client import PluginClient, stalled_reader
+from tests.planning.machines import KINDS
 from tests.services.node import (
     GPU,
     LIMIT_S,
@@ -83,6 +88,19 @@ def test_an_allocate_reaches_the_supervisor_and_the_counters(node):
     assert observed.notes.of("AllocateAnswered") == [(AllocateAnswered(resource=GPU),)]
     assert set(actor.feed.allocations()) == pod.ids(GPU)
     node.wait(lambda: [call[:3] for call in observed.notes.of("rpc")].count((GPU, "Allocate", "OK")) == 1)
+
+
+def test_what_connects_gpus_is_weighed_before_the_first_request_asks_for_it(node):
+    kubelet = node.kubelet()
+    weights = KINDS["anything"](random.Random(6), 12)
+    whole = [ListedDevice(id=f"GPU-{place:02}", gpu_uuid=f"GPU-{place:02}") for place in range(12)]
+    facts = AllocationFacts(gpus=tuple(GpuFacts(uuid=one.id, index="") for one in whole), weights=weights)
+    build_table.cache_clear()
+    node.actor(ResourceList(resource=GPU, devices=tuple(whole), facts=facts))
+    node.wait(lambda: build_table.cache_info().currsize)
+    expected = choose_aligned(weights, available=range(12), required=(), size=5).places
+    assert kubelet.admit("team/job", {"main": {GPU: 5}}).ids(GPU) == {whole[place].id for place in expected}
+    assert build_table.cache_info().misses == 1
 
 
 def test_a_refused_allocate_is_counted_and_its_text_reaches_the_pod(node):
