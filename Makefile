@@ -6,6 +6,7 @@
 .NOTPARALLEL:
 .PHONY: help setup setup-runtime demo test check lint types layers coverage bench campaign soak lock proto image clean
 MAKEFLAGS += --no-print-directory
+unexport PYTHONDONTWRITEBYTECODE # asserts of all tests are compiled in each process otherwise, each time
 
 BIN := .venv/bin
 LOCK := $(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-header --annotation-style=line \
@@ -37,8 +38,8 @@ types: setup ## strict types
 layers: setup ## imports point downward only
 	@$(BIN)/lint-imports
 
-test: setup ## the tests, on four processes
-	@$(BIN)/pytest -n 4 --dist worksteal
+test: setup ## the tests, on five processes: much of their time is waiting
+	@$(BIN)/pytest -n 5 --dist worksteal
 
 coverage: setup ## the tests again, with the branches that none of them takes
 	@$(BIN)/pytest -n 3 --dist worksteal --cov --cov-report=term-missing:skip-covered

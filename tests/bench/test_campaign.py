@@ -17,7 +17,7 @@ from tests.bench.node import GPU, GPUS, Node
 from tests.bench.processes import count_files, count_threads, load_memory
 
 FULL = os.environ.get("NVDP_CAMPAIGN") == "full"
-RECONNECTS = 10_000 if FULL else 100
+RECONNECTS = 10_000
 ROUNDS = 1000 if FULL else 40
 SHARE = 4
 _MORE = 6
@@ -52,7 +52,9 @@ def allocate_one(socket: Path, device: str) -> bytes:
         caller.close()
 
 
+@pytest.mark.skipif(not FULL, reason="tests/daemon does a little of it; `make campaign` does it in full")
 @pytest.mark.campaign
+@pytest.mark.timeout(600)
 @pytest.mark.requirement(17)
 def test_streams_that_come_and_go_leave_threads_files_and_memory_as_they_were(node: Node):
     first = reconnect(node.socket)

@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from tests.daemon.forms import RESOURCES, Hold, check_promises, find_listed, find_offers, restart_kubelet, wait_equal
-from tests.daemon.node import connect, gpu_uuid, on_node
+from tests.daemon.node import at_length, connect, gpu_uuid, on_node
 from tests.daemon.pairs import (
     AFTER,
     BEFORE,
@@ -113,7 +113,9 @@ def test_a_card_changes_from_any_form_to_any_other_once_the_pod_that_holds_it_ha
     assert daemon.log.of("HoldersUnknown") == []
 
 
+@at_length  # tests/planning/test_histories.py has files that say so
 @on_every_pair
+@pytest.mark.campaign
 @pytest.mark.invariant(3)
 def test_where_the_file_says_so_the_new_form_comes_at_once_and_still_no_held_id_leaves(kubelet, start, config_map):
     now = {"modeChange": "immediate"}
