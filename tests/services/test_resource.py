@@ -98,6 +98,7 @@ def test_what_connects_gpus_is_weighed_before_the_first_request_asks_for_it(node
     build_table.cache_clear()
     node.actor(ResourceList(resource=GPU, devices=tuple(whole), facts=facts))
     node.wait(lambda: build_table.cache_info().currsize)
+    kubelet.wait_until(lambda: kubelet.allocatable(GPU) == 12)
     expected = choose_aligned(weights, available=range(12), required=(), size=5).places
     assert kubelet.admit("team/job", {"main": {GPU: 5}}).ids(GPU) == {whole[place].id for place in expected}
     assert build_table.cache_info().misses == 1
