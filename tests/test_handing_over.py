@@ -69,6 +69,20 @@ def test_specs_that_do_not_come_make_devices_unhealthy_after_a_while_and_well_wh
     assert "CDIMissing" in told(node, Reason.DEVICE_RECOVERED)[0]
 
 
+@pytest.mark.requirement(46)
+def test_what_a_predecessor_wrote_counts_when_the_writer_does_not_answer():
+    node = started(CDI, seconds=0.1, writes_specs_s=None)
+    node.tell_specs(name(A), answered=False)
+    node.run(PATIENCE_S - 1.0)
+    assert node.made == []
+    node.run(2.0)
+    assert lists_of(node) == [[A]]
+    assert node.taken(GPU).by_id[B].cause is Cause.CDI_MISSING
+    node.tell_specs(name(A), name(B))
+    node.run(1.0)
+    assert lists_of(node) == [[A], [A, B]]
+
+
 def test_a_writer_that_says_why_it_cannot_write_is_not_waited_for():
     node = started(CDI, seconds=0.5, writes_specs_s=None)
     node.tell_specs(name(A), problem="/var/run/cdi is not there")

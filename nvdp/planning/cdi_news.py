@@ -7,8 +7,8 @@ from typing import Final
 
 import msgspec
 
-from nvdp.model.cdi import VENDOR, CdiClass, qualify
-from nvdp.model.cdi_spec import CdiSpec, names_of
+from nvdp.model.cdi import VENDOR, CdiClass, CdiState, qualify
+from nvdp.model.cdi_spec import CdiSpec, decode_spec, names_of
 
 _SHOWN: Final = 4  # names in a row
 
@@ -18,6 +18,20 @@ class News(msgspec.Struct, frozen=True, kw_only=True):
 
     text: str
     devices: int
+
+
+_CLASSES: Final = {cdi_class.file_name: cdi_class for cdi_class in CdiClass}
+
+
+def decode_specs(files: Mapping[str, bytes]) -> dict[CdiClass, CdiSpec]:
+    """The specs that are whole, of files by their names."""
+    return {_CLASSES[name]: spec for name, content in files.items() if (spec := decode_spec(content)) is not None}
+
+
+def build_state(files: Mapping[str, bytes]) -> CdiState:
+    """What resolves in these files, not as an answer to any wish."""
+    specs = decode_specs(files)
+    return CdiState(names=list_names(specs), nodes=list_nodes(specs))
 
 
 def list_names(specs: Mapping[CdiClass, CdiSpec]) -> frozenset[str]:

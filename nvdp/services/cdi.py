@@ -21,11 +21,11 @@ from nvdp.host.change import PathWatch
 from nvdp.log import Log
 from nvdp.model.cdi import CdiClass, CdiState, CdiWish
 from nvdp.model.cdi_found import Found
-from nvdp.model.cdi_spec import CdiSpec, decode_spec, encode_spec
+from nvdp.model.cdi_spec import CdiSpec, encode_spec
 from nvdp.model.reasons import Reason
 from nvdp.model.status import Trouble
 from nvdp.planning.cdi import build_specs, find_problems
-from nvdp.planning.cdi_news import build_news, list_names, list_nodes
+from nvdp.planning.cdi_news import build_news, build_state, decode_specs
 from nvdp.services.events import CdiWritten, Post
 
 _CLASSES: Final = {cdi_class.file_name: cdi_class for cdi_class in CdiClass}
@@ -52,16 +52,20 @@ class Files(Protocol):
 class Times(msgspec.Struct, frozen=True, kw_only=True):
     """In seconds. ``look_s``: from one look at the driver's files to the next. ``retry_s``: from the first failure to
     the next try, twice as long after each up to ``look_s``. ``quiet_s``: from a write of ours to a look for somebody
-    else's, so that two who write the same file do not keep each other busy.
+    else's, so that two who write the same file do not keep each other busy. ``slow_s``: a look that takes longer is
+    shown.
     """
 
     look_s: float = 30.0
     retry_s: float = 1.0
     quiet_s: float = 1.0
+    slow_s: float = 10.0
 
 
 class CdiService:
     """Carries out the last wish, and posts ``CdiWritten`` after the first and whenever what came of it has changed.
+
+    What there is before the first is carried out is posted, too, not as an answer.
 
     ``load_found`` finds the driver's files for a wish, beside the specs that there were, and raises HostError where
     there are none. Then, or if the disk refuses, all files stay, it is told why, and it is tried again. The same wish
@@ -99,6 +103,7 @@ class CdiService:
         self._wish: CdiWish | None = None
         self._due_at = float("inf")
         self._wrote_at = float("-inf")
+        self._began_at: float | None = None
         # What follows belongs to the thread.
         self._failures = 0
         self._written: dict[CdiClass, CdiSpec] = {}
@@ -138,8 +143,15 @@ class CdiService:
     @property
     def trouble(self) -> Trouble | None:
         """What is wrong with the specs now, or with what containers need beside them. Any thread."""
-        problem = self._state.problem or self._hook_problem
+        problem = self._state.problem or self._hook_problem or self._find_delay()
         return Trouble(reason=Reason.CDI_FAILED.word, text=problem) if problem else None
+
+    def _find_delay(self) -> str:
+        limit_s, began_at, wish = self._times.slow_s, self._began_at, self._wish
+        if began_at is None or wish is None or self._clock() < began_at + limit_s:
+            return ""
+        root = wish.container_driver_root
+        return f"{root}: its files have been looked at for more than {limit_s:g} s, as if a disk did not answer"
 
     @property
     def _is_watched(self) -> bool:
@@ -149,12 +161,15 @@ class CdiService:
     def _run(self) -> None:
         while True:
             wish = self._take()
+            self._began_at = self._clock()
             try:
                 next_s = self._carry_out(wish)
             except Exception as error:
                 self._settle(wish, f"a defect, see the log: {type(error).__name__}: {error}")
                 self._plan_next(0.0)
                 raise
+            finally:
+                self._began_at = None
             self._plan_next(next_s)
 
     def _take(self) -> CdiWish:
@@ -200,18 +215,19 @@ class CdiService:
         What we wrote and somebody removed or damaged is put back first: the driver may be gone, or take its time.
         """
         there = self._load(wish)
-        whole = _decode(there)
+        whole = decode_specs(there)
         if not wish.enabled:
             self._written = {one: spec for one, spec in (self._written | whole).items() if _is_kept(one, wish)}
         lost = {one.file_name: encode_spec(spec) for one, spec in self._written.items() if one not in whole}
         there = self._store(there, lost)
+        self._tell_what_was_there(there)
         contents: dict[str, bytes] = {}
         problems: tuple[str, ...] = ()
         missing: tuple[str, ...] = ()
         hook_problem = ""
         if wish.enabled:
             # What we wrote comes before what is there now, which somebody may have changed.
-            found = self._load_found(wish, _decode(there) | self._written)
+            found = self._load_found(wish, decode_specs(there) | self._written)
             wanted, problems, missing = build_specs(wish, found), find_problems(wish, found), found.driver.missing
             hook_problem = found.hook_problem
             self._written = {_CLASSES[name]: spec for name, spec in wanted.items()}
@@ -240,7 +256,7 @@ class CdiService:
         for name in stale:
             self._files.remove(name)
         now = self._files.load()
-        news = build_news(_decode(there), _decode(now), written=[*changed], removed=stale)
+        news = build_news(decode_specs(there), decode_specs(now), written=[*changed], removed=stale)
         text = f"{self._files.directory}: {news.text}"
         self._log(Reason.CDI_WRITTEN, text, files=(*changed, *stale), devices=news.devices, missing=missing)
         return now
@@ -254,22 +270,23 @@ class CdiService:
                 raise
             return {}
 
+    def _tell_what_was_there(self, there: Mapping[str, bytes]) -> None:
+        """Post what a predecessor left, as the first answer may not come: the driver's disk may not answer."""
+        state = build_state(there)
+        if state.names and self._state == CdiState():
+            self._state = state
+            self._post(CdiWritten(state=state, at=self._clock()))
+
     def _settle(self, wish: CdiWish, problem: str) -> None:
         """Post what resolves now, by what is read from the disk, if that, what was asked or the problem is news."""
         try:
-            specs = _decode(self._files.load())
-            state = CdiState(names=list_names(specs), nodes=list_nodes(specs))
+            state = build_state(self._files.load())
         except HostError:  # what we cannot read, runtimes may all the same
             state = self._state
         state = msgspec.structs.replace(state, asked=wish.asked, problem=problem, answered=True)
         if state != self._state:
             self._state = state
             self._post(CdiWritten(state=state, at=self._clock()))
-
-
-def _decode(files: Mapping[str, bytes]) -> dict[CdiClass, CdiSpec]:
-    """The specs that are whole."""
-    return {_CLASSES[name]: spec for name, content in files.items() if (spec := decode_spec(content)) is not None}
 
 
 def _join(problems: Sequence[str]) -> str:

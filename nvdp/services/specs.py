@@ -5,7 +5,7 @@ Belongs to the main thread; the specs are written by services/cdi.py in its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Final, Protocol
 
 import msgspec
@@ -31,7 +31,8 @@ class Specs:
 
     Devices that the specs do not have yet are neither offered nor called Unhealthy for ``PATIENCE_S``: ``holds_back``
     says that lists have to wait, so that a start, or an edit that brings in CDI, takes no device away in between. They
-    do not wait for a device once the writer was asked for it and has said what is wrong.
+    do not wait for a device once the writer was asked for it and has said what is wrong. If it says nothing at all for
+    that long, what a predecessor wrote counts.
     """
 
     def __init__(self, writer: SpecWriter, *, clock: Callable[[], float], wall: Callable[[], float]) -> None:
@@ -76,13 +77,17 @@ class Specs:
 
     def see(self, scan: GpusScanned, config: Config | None) -> GpusScanned:
         """The scan with what is in the way of its devices under this configuration among their ailments."""
-        found = {}
-        if config is not None and scan.inventory is not None:
-            found = find_obstacles(config, scan.inventory, self.build_means(scan), ailing=scan.ailments.keys())
-        now = self._clock()
+        if config is None or scan.inventory is None:
+            self._missing_since, self._known, self.next_at = {}, {}, None
+            return scan
+        now, state = self._clock(), self._state
+        # What a predecessor wrote counts only if the writer does not answer for long.
+        found = self._find(scan, config, state if state.answered else CdiState())
         missing = {uuid for uuid, (cause, _) in found.items() if cause is Cause.CDI_MISSING}
+        if missing and not state.answered:
+            found = self._find(scan, config, state)
+        refused = missing - self._list_unasked(scan, config) if missing and state.problem else frozenset()
         self._missing_since = {uuid: self._missing_since.get(uuid, now) for uuid in missing}
-        refused = self._find_refused(scan, config, missing) if missing and self._state.problem else frozenset()
         waiting = {
             uuid: since + PATIENCE_S
             for uuid, since in self._missing_since.items()
@@ -94,17 +99,19 @@ class Specs:
         }
         return msgspec.structs.replace(scan, ailments={**self._known, **scan.ailments}) if self._known else scan
 
-    def _find_refused(self, scan: GpusScanned, config: Config | None, missing: Collection[str]) -> frozenset[str]:
-        """The missing devices that the writer was asked for and did not write."""
-        assert config is not None
-        assert scan.inventory is not None
+    def _list_unasked(self, scan: GpusScanned, config: Config) -> frozenset[str]:
+        """The devices that would be missing, too, if the specs had all that the writer was asked for."""
         state = self._state
         written = msgspec.structs.replace(
             state, names=state.names | state.asked.keys(), nodes={**state.nodes, **state.asked}
         )
-        means = msgspec.structs.replace(self.build_means(scan), specs=written)
-        found = find_obstacles(config, scan.inventory, means, ailing=scan.ailments.keys())
-        return frozenset(uuid for uuid in missing if uuid not in found or found[uuid][0] is not Cause.CDI_MISSING)
+        found = self._find(scan, config, written)
+        return frozenset(uuid for uuid, (cause, _) in found.items() if cause is Cause.CDI_MISSING)
+
+    def _find(self, scan: GpusScanned, config: Config, state: CdiState) -> dict[str, tuple[Cause, str]]:
+        assert scan.inventory is not None
+        means = msgspec.structs.replace(self.build_means(scan), specs=state)
+        return find_obstacles(config, scan.inventory, means, ailing=scan.ailments.keys())
 
     def _build(self, uuid: str, cause: Cause, text: str) -> Ailment:
         known = self._known.get(uuid)

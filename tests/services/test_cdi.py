@@ -72,7 +72,7 @@ class Bench:
             files=CdiFiles(directory),
             load_found=driver.load,
             log=self.log,
-            times=Times(look_s=look_s, retry_s=0.01, quiet_s=0.02),
+            times=Times(look_s=look_s, retry_s=0.01, quiet_s=0.02, slow_s=0.2),
         )
 
     def post(self, event):
@@ -317,6 +317,24 @@ def test_what_somebody_removes_is_put_back_though_the_driver_cannot_be_looked_at
     bench.service.look()
     wait_until(lambda: CdiFiles(bench.directory).load() == before)
     bench.rest()
+
+
+def test_a_look_at_the_driver_that_does_not_end_is_shown_and_what_was_there_is_told(bench, driver):
+    bench.service.want(wish(0))
+    bench.wait_names("all", "GPU-0")
+    bench.rest()
+    later = Bench(bench.directory, Driver())
+    later.driver.open.clear()
+    later.service.start()
+    later.service.want(wish(0, 1))
+    state = later.wait_names("all", "GPU-0")
+    assert (state.answered, state.problem) == (False, "")
+    wait_until(lambda: later.service.trouble is not None)
+    assert later.service.trouble.text.startswith("/driver-root: its files have been looked at for more than 0.2 s")
+    later.driver.open.set()
+    assert later.wait_names("all", "GPU-0", "GPU-1").answered
+    wait_until(lambda: later.service.trouble is None)
+    later.rest()
 
 
 def test_specs_that_no_strategy_uses_go_once_no_pod_may_want_them_and_those_of_others_stay(bench):

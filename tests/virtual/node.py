@@ -133,12 +133,13 @@ class VirtualNode:
         *names: str,
         nodes: Mapping[str, tuple[str, ...]] | None = None,
         problem: str = "",
+        answered: bool = True,
         after_s: float = 0.0,
     ) -> None:
-        """What the writer of the CDI specs says to the last wish, after a while."""
+        """What the writer of the CDI specs says to the last wish, after a while; or what it finds before."""
         known = {name: frozenset(paths) for name, paths in (nodes or {}).items()}
         asked = self.wishes[-1].asked if self.wishes else {}
-        state = CdiState(names=frozenset(names), nodes=known, asked=asked, problem=problem, answered=True)
+        state = CdiState(names=frozenset(names), nodes=known, asked=asked, problem=problem, answered=answered)
         self.clock.after(after_s, lambda: self.clock.put(CdiWritten(state=state, at=self.clock.now)))
 
     def _make_actor(self, listed: ResourceList) -> VirtualActor:
