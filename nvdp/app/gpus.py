@@ -38,8 +38,9 @@ def build_driver_services(
 
     They share their children, so that the driver is let go of as a whole.
     """
-    children = _build_children(options, find_source(overrides))
-    gpus = _build_gpu_service(children, options, past=past, post=post, log=log, observer=observer)
+    source = find_source(overrides)
+    children = _build_children(options, source)
+    gpus = _build_gpu_service(children, options, source, past=past, post=post, log=log, observer=observer)
     processes = NodeProcesses()
     # A simulated driver knows nothing of namespaces and tells of all processes.
     sees_all = options.simulated_node is not None or processes.are_all_seen
@@ -54,7 +55,9 @@ def scan_once(options: ProcessOptions, source: Source) -> GpusScanned:
     posted: queue.SimpleQueue[Event] = queue.SimpleQueue()
     unheard = _Unheard()
     children = _build_children(options, source)
-    service = _build_gpu_service(children, options, past=Past(), post=posted.put, log=unheard.log, observer=unheard)
+    service = _build_gpu_service(
+        children, options, source, past=Past(), post=posted.put, log=unheard.log, observer=unheard
+    )
     service.start()
     try:
         event = posted.get(timeout=_SCAN_LIMIT_S)
@@ -111,7 +114,14 @@ def _build_children(options: ProcessOptions, source: Source) -> NvmlChildren:
 
 
 def _build_gpu_service(
-    children: NvmlChildren, options: ProcessOptions, *, past: Past, post: Post, log: Log, observer: GpuObserver
+    children: NvmlChildren,
+    options: ProcessOptions,
+    source: Source,
+    *,
+    past: Past,
+    post: Post,
+    log: Log,
+    observer: GpuObserver,
 ) -> GpuService:
     return GpuService(
         children,
@@ -120,12 +130,13 @@ def _build_gpu_service(
         observer=observer,
         past=past,
         sysfs=Sysfs() if options.simulated_node is None else None,
-        nodes=_build_node_view(options),
+        nodes=_build_node_view(options, source),
     )
 
 
-def _build_node_view(options: ProcessOptions) -> NodeView:
+def _build_node_view(options: ProcessOptions, source: Source) -> NodeView:
     """The node's own ``/dev`` has nothing of a simulated driver: only one that is made for it can be judged."""
     dev = choose_dev_view(options.host_dev)
     is_made_for_it = options.simulated_node is None or options.host_dev != HOST_DEV
-    return NodeView(dev, is_host=dev == options.host_dev and is_made_for_it)
+    is_host = dev == options.host_dev and is_made_for_it
+    return NodeView(dev, is_host=is_host, driver_root=source.driver_root)

@@ -37,11 +37,17 @@ class NodeView:
 
     ``is_host``: what is not in ``dev`` is not on the host either. A container's own ``/dev`` says nothing of the kind:
     it has what its runtime put there. Nodes are looked at, never opened: that needs no privilege and wakes no driver.
+    ``driver_root`` is where this process sees the driver's files; a driver container makes IMEX channels below it.
     """
 
-    def __init__(self, dev: Path, *, is_host: bool) -> None:
+    def __init__(self, dev: Path, *, is_host: bool, driver_root: str = "/") -> None:
         self._dev = dev
         self._is_host = is_host
+        self._driver_root = driver_root
+
+    def use_driver_root(self, driver_root: str) -> None:
+        """Look there from the next look on."""
+        self._driver_root = driver_root
 
     def look(self, inventory: Inventory | None) -> NodesSeen:
         """What is there now, and what is not of the devices in ``inventory``. Any thread; raises nothing."""
@@ -56,11 +62,18 @@ class NodeView:
         return os.path.lexists(self._dev / path.removeprefix("/dev/"))
 
     def _has_channel(self, channel: int) -> bool:
-        try:
-            found = (self._dev / _IMEX_DIRECTORY / f"channel{channel}").stat()
-        except OSError:
-            return False
-        return stat.S_ISCHR(found.st_mode)
+        """In either place, as with NVIDIA's plugin."""
+        return any(
+            _is_character_device(dev / _IMEX_DIRECTORY / f"channel{channel}")
+            for dev in (self._dev, Path(self._driver_root, "dev"))
+        )
+
+
+def _is_character_device(path: Path) -> bool:
+    try:
+        return stat.S_ISCHR(path.stat().st_mode)
+    except OSError:
+        return False
 
 
 def find_control_nodes(dev: Path) -> tuple[str, ...]:

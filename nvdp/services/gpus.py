@@ -144,6 +144,8 @@ class GpuService:
             call_timeout_s=call_timeout_s,
             asks_who_computes=health is not None and health.release_for_reset,
         )
+        if source is not None:
+            self._nodes.use_driver_root(source.driver_root)
         moved = source is not None and self._children.use(source)
         self._inbox.put(_Wake(at_everything=moved))
 

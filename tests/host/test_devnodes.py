@@ -63,6 +63,17 @@ def test_an_imex_channel_is_there_if_its_node_is_a_character_device(tmp_path):
     assert view.look(None).imex_channels == (0,)
 
 
+def test_a_channel_that_a_driver_container_has_made_below_its_root_is_there_too(tmp_path):
+    view = NodeView(tmp_path / "host-dev", is_host=True, driver_root=str(tmp_path))
+    assert view.look(None).imex_channels == ()
+    channel = tmp_path / "driver" / "dev" / "nvidia-caps-imex-channels" / "channel0"
+    channel.parent.mkdir(parents=True)
+    channel.symlink_to(os.devnull)
+    assert view.look(None).imex_channels == ()
+    view.use_driver_root(str(tmp_path / "driver"))
+    assert view.look(None).imex_channels == (0,)
+
+
 @pytest.mark.requirement(36)
 def test_nodes_that_are_there_are_named_in_a_fixed_order_as_the_host_knows_them(tmp_path):
     for name in ("nvidia-uvm", "nvidia0", "nvidiactl", "null"):
