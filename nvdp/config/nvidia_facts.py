@@ -203,6 +203,10 @@ def names_devices_twice(written: Written) -> bool:
     return _CDI.issubset(written.value)
 
 
+def needs_channel(written: Written) -> bool:
+    return is_on(written) and bool(written.config.imex.channel_ids)
+
+
 def has_several(written: Written) -> bool:
     return len(written.value) > 1
 

@@ -123,6 +123,8 @@ ROWS: Final = (
     Row(_TEXTS, _N, "reads an unquoted number or boolean as such and spells it anew",
         facts.becomes_other_text, facts.tell_kind),
     Row(("imex.channelIDs",), _D, "does not start: it takes [] or [0]", facts.has_several),
+    Row(("imex.required",), _N, "exits while the channel is missing, where nvdp lists its devices Unhealthy",
+        facts.needs_channel),
     # Who gets which
     Row(("allocation.sharedPolicy",), _N, "ignores it and distributes", facts.is_other_policy, facts.tell_policy_key),
     Row(("allocation.numaHints",), _N, "ignores it and tells the kubelet NUMA nodes", facts.is_off),

@@ -63,6 +63,11 @@ def _check_cdi_strategies(document: Document, findings: Findings) -> None:
         )
 
 
+def _check_imex(document: Document, findings: Findings) -> None:
+    if document.imex.required and not document.imex.channel_ids:
+        findings.warn("imex.required", "no effect without imex.channelIDs: [0], as no channel is asked for")
+
+
 def _check_policies(document: Document, findings: Findings, overrides: Overrides) -> None:
     """Only the file contradicts itself; a flag or variable gives way to the file's own key."""
     old, new = document.flags.plugin.shared_devices_allocation_policy, document.allocation.shared_policy
@@ -81,4 +86,5 @@ _RULES: Final[tuple[Callable[[Document, Findings], None], ...]] = (
     _check_patterns,
     _check_xids,
     _check_cdi_strategies,
+    _check_imex,
 )

@@ -117,7 +117,10 @@ def read_enum(scalar: Scalar, setting: Setting, _note: Note, *, choices: type[en
     if scalar.text in known:
         return choices(scalar.text)
     said = f"not one of {', '.join(known)}" if len(known) > 1 else f"not known; {known[0]} is"
-    raise FormatError(f"{quote(scalar.text)} is {said}")
+    words = [word.strip() for word in scalar.text.split(",")]
+    # Flags and variables take several words in one, and files are written after them.
+    remedy = f"; write [{', '.join(words)}]" if setting.single and set(words).issubset(known) else ""
+    raise FormatError(f"{quote(scalar.text)} is {said}{remedy}")
 
 
 READERS: Final[dict[Any, Reader]] = {

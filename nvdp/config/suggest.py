@@ -63,15 +63,19 @@ def _find_nearest(key: str, names: Iterable[str]) -> str | None:
 
 
 def _find_place(key: str) -> str | None:
-    """The shortest path at which ``key`` is known, whatever its case."""
+    """The shortest path at which ``key`` is known, whatever its case, or else the name of a block and a key in it."""
     return _index_places().get(key.lower())
 
 
 @functools.cache
 def _index_places() -> dict[str, str]:
     places: dict[str, str] = {}
-    for path, name in sorted(_iterate_places(Document, ""), key=lambda place: place[0].count(".")):
+    found = sorted(_iterate_places(Document, ""), key=lambda place: place[0].count("."))
+    for path, name in found:
         places.setdefault(name.lower(), path)
+    for path, name in found:  # as flags have them: imexRequired of --imex-required
+        block = path.replace("[]", "").split(".")[-2:-1]
+        places.setdefault("".join([*block, name]).lower(), path)
     return places
 
 

@@ -177,6 +177,12 @@ MISTAKES = (
         'f:2:12: health.profile: "strict" is not one of compat, catalog',
     ),
     Mistake(
+        "`imex: {required: true}` without channels",
+        "imex: {required: true}",
+        "f:1:18: warning: imex.required: no effect without imex.channelIDs: [0], as no channel is asked for",
+        warning=True,
+    ),
+    Mistake(
         "XID in both lists",
         "health:\n  fatalXIDs: [48]\n  ignoredXIDs: [31, 48]\n",
         "f:2:15: warning: health.fatalXIDs[0]: 48 is also in ignoredXIDs (line 3); fatal wins",

@@ -231,6 +231,11 @@ EXAMPLES = (
     ),
     Example("imex: {channelIDs: [0, 0]}", "1:20: dangerous: imex.channelIDs", "does not start: it takes [] or [0]"),
     Example(
+        "imex: {channelIDs: [0], required: true}",
+        "1:35: note: imex.required",
+        "exits while the channel is missing, where nvdp lists its devices Unhealthy",
+    ),
+    Example(
         "allocation: {sharedPolicy: packed}",
         "1:28: note: allocation.sharedPolicy",
         "ignores it and distributes; flags.plugin.sharedDevicesAllocationPolicy: packed means it to both",

@@ -144,6 +144,9 @@ def test_an_unknown_key_near_a_missing_one_is_one_mistake():
         ("imex: {zzz: 1}", "imex.zzz: unknown key; known here: channelIDs, required"),
         ('imex: {"a b": 1}', 'imex."a b": unknown key; known here: channelIDs, required'),
         ("1: 2", "1: unknown key; known here: version"),
+        ("flags: {imexChannelIDs: [0]}", "flags.imexChannelIDs: unknown key; it belongs to imex.channelIDs"),
+        ("flags: {plugin: {imexRequired: true}}", "imexRequired: unknown key; it belongs to imex.required"),
+        ("health: {recoveryHoldOff: 5s}", "recoveryHoldOff: unknown key; it belongs to health.recovery.holdOff"),
     ],
 )
 def test_an_unknown_key_is_told_where_it_belongs(text: str, said: str):
@@ -165,6 +168,14 @@ def test_an_unknown_key_is_told_where_it_belongs(text: str, said: str):
         ("sharing: {timeSlicing: {resources: []}}", "resources: is empty; remove the block to share nothing"),
         ("sharing:\n  timeSlicing:\n", "sharing.timeSlicing: resources is missing"),
         ("flags: {plugin: {deviceListStrategy: []}}", "is empty; containers would see no device"),
+        (
+            'flags: {plugin: {deviceListStrategy: "envvar, cdi-cri"}}',
+            '"envvar, cdi-cri" is not one of envvar, volume-mounts, cdi-annotations, cdi-cri; write [envvar, cdi-cri]',
+        ),
+        (
+            "flags: {plugin: {deviceListStrategy: 'envvar,cdi'}}",
+            '"envvar,cdi" is not one of envvar, volume-mounts, cdi-annotations, cdi-cri',
+        ),
         ("flags: {failOnInitError: 1}", "flags.failOnInitError: 1 is not true or false"),
         ("flags: {failOnInitError: maybe}", 'flags.failOnInitError: "maybe" is not true or false'),
         ("devices: {rescanInterval: 500ms}", "devices.rescanInterval: 500ms is too short; 1s is the least"),

@@ -77,7 +77,7 @@ FLAGS = {
 }
 COMMON = {
     "version": st.just("v1"),
-    "imex": _block(channelIDs=st.sampled_from([[], [0]]), required=st.booleans()),
+    "imex": _block(channelIDs=st.sampled_from([[], [0]]), required=st.just(value=False)),
 }
 NVIDIA_FILES = st.one_of(
     _block(
