@@ -163,9 +163,6 @@ class Daemon:
         status, text = self._get(path)
         return Probe(status, msgspec.json.decode(text))
 
-    def ready(self) -> Probe:
-        return self.probe("/readyz")
-
     def wait_ready(self, timeout_s: float = LIMIT_S) -> Probe:
         """Wait until the port answers and says 200."""
         return self.wait_probe("/readyz", lambda probe: probe.status == 200, timeout_s)

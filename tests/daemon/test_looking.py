@@ -6,6 +6,7 @@ import re
 import resource
 import socket
 import urllib.request
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,8 @@ def test_readiness_says_what_is_in_force_and_what_is_missing(kubelet, start):
     daemon.wait_probe("/readyz", lambda probe: "not today" in probe.body["resources"][0]["missing"])
     assert daemon.probe("/healthz").status == 200
     daemon.wait_metric(0, "nvdp_ready")
-    assert (daemon.metric("nvdp_kubelet_registrations_total", resource=GPU, result="failure") or 0) >= 1
+    failures = partial(daemon.metric, "nvdp_kubelet_registrations_total", resource=GPU, result="failure")
+    wait_until(lambda: (failures() or 0) >= 1, what="a failure that is counted")
 
     kubelet.faults.refuse_registrations(0)
     daemon.wait_ready()

@@ -80,7 +80,7 @@ def test_a_missing_kubelet_is_waited_for(unstarted_kubelet, start):
     unstarted_kubelet.directory.mkdir(parents=True)
     daemon = start(build_config(share=4))
     daemon.log.wait_for("RegistrationFailed", text="waiting for the kubelet")
-    assert daemon.ready().body["reason"] == "NotRegistered"
+    daemon.wait_probe("/readyz", lambda probe: probe.body["reason"] == "NotRegistered")
 
     unstarted_kubelet.start()
     at = time.monotonic()

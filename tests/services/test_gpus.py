@@ -40,11 +40,15 @@ def bench(node):
 
 
 def child_pids() -> set[int]:
-    return {
-        child.pid
-        for child in psutil.Process().children()
-        if child.status() != psutil.STATUS_ZOMBIE and "nvdp.nvml.child" in child.cmdline()
-    }
+    return {child.pid for child in psutil.Process().children() if is_at_work(child)}
+
+
+def is_at_work(child: psutil.Process) -> bool:
+    """It may end while it is looked at."""
+    try:
+        return child.status() != psutil.STATUS_ZOMBIE and "nvdp.nvml.child" in child.cmdline()
+    except psutil.NoSuchProcess:
+        return False
 
 
 def test_the_first_scan_is_posted_whole(bench) -> None:
