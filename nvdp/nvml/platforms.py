@@ -24,9 +24,8 @@ from nvdp.nvml.kinds import NvmlErrorKind
 _TEGRA_RELEASE: Final = "etc/nv_tegra_release"
 _CHIP_FAMILY: Final = "sys/devices/soc0/family"
 _FAMILY: Final = "tegra"
-# GPUs that are part of a Tegra chip, by the names that NVML has for them.
-_INTEGRATED_MARK: Final = "(nvgpu)"
-_INTEGRATED: Final = frozenset({"NVIDIA Thor"})
+# What NVML's names of GPUs have in them that are part of a Tegra chip.
+_INTEGRATED_MARKS: Final = ("(nvgpu)", "NVIDIA Thor")
 _PRODUCT: Final = "tegra"  # what patterns of the file match, as with NVIDIA's plugin
 _UNTOLD: Final = "this system does not tell which processes use its GPUs"
 
@@ -54,7 +53,7 @@ def has_tegra_files(root: str) -> bool:
 
 def is_integrated(gpu: Gpu) -> bool:
     """Whether this is the GPU of a Tegra chip, which NVML knows by now."""
-    return gpu.product is not None and (gpu.product in _INTEGRATED or _INTEGRATED_MARK in gpu.product)
+    return gpu.product is not None and any(mark in gpu.product for mark in _INTEGRATED_MARKS)
 
 
 class _OneReader:

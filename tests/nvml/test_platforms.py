@@ -119,7 +119,8 @@ def test_nvml_that_is_asked_for_tells_of_the_gpu_of_a_chip_too(ask_node):
     [
         ("Orin (nvgpu)", True),
         ("NVIDIA Thor", True),
-        ("NVIDIA Thor X", False),
+        ("NVIDIA Thor X", True),
+        ("NVIDIA thor", False),
         ("NVIDIA L4", False),
         (None, False),
     ],
