@@ -65,11 +65,11 @@ def announce_unread_memory(before: Plan | None, after: Plan) -> Iterator[Announc
     unread = _find_unread(after)
     if unread and (before is None or not _find_unread(before)):
         text = (
-            f"{join_some(unread)}: this container may not read the memory of a GPU in MIG mode, so profiles are named "
-            "as the driver names them; NVIDIA_MIG_MONITOR_DEVICES=all in its environment and the capability SYS_ADMIN "
-            "would let it, and need not"
+            f"{join_some(unread)}: nothing is missing: MIG devices are on offer under the profiles that the driver "
+            "names, as this container may not read the memory of a GPU in MIG mode. To have nvdp compute the profiles "
+            "itself, give the container NVIDIA_MIG_MONITOR_DEVICES=all and the capability SYS_ADMIN"
         )
-        yield Announcement(Reason.MIG_INVALID, text, {"devices": unread})
+        yield Announcement(Reason.MIG_LAYOUT_CHANGED, text, {"devices": unread})
 
 
 def describe_layout(gpu: Gpu) -> str:

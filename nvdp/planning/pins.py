@@ -179,9 +179,10 @@ def find_unmatched(config: Config, devices: Sequence[Device], pins: Mapping[str,
             continue
         pinned, now = pins.get(reference.key), places.get(reference.ref.text)
         if any(device.is_all_there_is for device in devices):
+            more = "; what it means is handed out all the same" if reference.of == "devices.exclude" else ""
             yield (
                 f"{reference.path}: {reference.ref} names no device here: all GPUs of this system are one device, with "
-                "index 0 (fine if other nodes share this file)"
+                f"index 0{more} (fine if other nodes share this file)"
             )
         elif pinned is not None:
             yield (

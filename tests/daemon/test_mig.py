@@ -71,7 +71,7 @@ def test_mig_devices_that_come_are_found_under_their_names_and_disturb_no_other_
     assert len(kubelet.messages(GPU)) == 1
     assert {message.stream for message in kubelet.messages(SMALL)} == {kubelet.messages(SMALL)[0].stream}
     check_streams(kubelet)
-    daemon.log.wait_for("MIGInvalid", text="NVIDIA_MIG_MONITOR_DEVICES")
+    daemon.log.wait_for("MIGLayoutChanged", text="NVIDIA_MIG_MONITOR_DEVICES")
     assert "2:0 is 1c.2g.20gb, smaller than its GPU instance" in daemon.log.wait_for("MIGInvalid", text=part)["msg"]
     devices = load_devices(root)
     assert devices[gpu_uuid(1)].memory_bytes is None, "the whole card may not be asked"

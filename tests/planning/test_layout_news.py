@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from nvdp.model.reasons import Level
 from nvdp.planning.layout_news import announce_late_holders, announce_unread_memory
 from nvdp.planning.plan import build_plan
 from tests.planning.values import answer, cut, gpu, holding, inputs, mig_uuid, parse, uuid
@@ -47,10 +48,12 @@ def test_what_goes_now_is_told_with_the_layout_and_what_is_there_or_free_is_not_
     assert told(plan(IS, HELD), plan(IS)) == []
 
 
-def test_that_a_gpus_memory_may_not_be_read_is_one_warning_with_the_remedy():
+def test_that_a_gpus_memory_may_not_be_read_is_told_once_as_nothing_that_is_missing():
     unread = plan(msgspec.structs.replace(IS, memory_bytes=None))
     (one,) = announce_unread_memory(None, unread)
     assert one.fields == {"devices": [uuid(0)]}
+    assert one.reason.level is Level.INFO
+    assert one.text.startswith(f"{uuid(0)}: nothing is missing: ")
     assert "NVIDIA_MIG_MONITOR_DEVICES=all" in one.text
     assert not [*announce_unread_memory(unread, unread)]
     assert not [*announce_unread_memory(None, plan(msgspec.structs.replace(IS, memory_bytes=80 << 30)))]

@@ -121,8 +121,8 @@ def test_a_gpu_that_is_no_device_of_its_own_is_not_excluded_and_a_line_says_so(o
     allotment = allot(config, node_of(one), resolve_pins(config, (one,), {}, {}))
     assert allotment.assignments.keys() == {one.uuid}
     assert allotment.unmatched[0] == (
-        "devices.exclude[0]: 1 names no device here: all GPUs of this system are one device, with index 0 "
-        "(fine if other nodes share this file)"
+        "devices.exclude[0]: 1 names no device here: all GPUs of this system are one device, with index 0; "
+        "what it means is handed out all the same (fine if other nodes share this file)"
     )
     assert len(allotment.unmatched) == 3
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final, TypeAlias
 
 import msgspec
+from msgspec import inspect
 
 from nvdp.model.platforms import Platform
 from nvdp.model.topology import Ancestor
@@ -138,3 +139,25 @@ class NodeFile(Entry, frozen=True, kw_only=True):
     faults: tuple[FaultEntry, ...] = ()
     conditions: tuple[ConditionEntry, ...] = ()
     events: tuple[EventEntry, ...] = ()
+
+
+def find_choices(path: str) -> tuple[str, ...]:
+    """The words that may stand at ``path`` of a node file (``gpus[0].mig``); none where no word is needed."""
+    found: list[inspect.Type] = [inspect.type_info(NodeFile)]
+    for part in path.split("."):
+        name = part.partition("[")[0]
+        structs = [one for one in found if isinstance(one, inspect.StructType)]
+        fields = [field.type for one in structs for field in one.fields if field.encode_name == name]
+        found = [one for field in fields for one in _unfold(field)]
+    return tuple(each.value for one in found if isinstance(one, inspect.EnumType) for each in one.cls)
+
+
+def _unfold(field: inspect.Type) -> Iterator[inspect.Type]:
+    """What may stand there: the members of a union, the items of a list."""
+    if isinstance(field, inspect.UnionType):
+        for one in field.types:
+            yield from _unfold(one)
+    elif isinstance(field, inspect.VarTupleType):
+        yield from _unfold(field.item_type)
+    else:
+        yield field

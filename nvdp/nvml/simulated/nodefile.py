@@ -29,6 +29,7 @@ from nvdp.nvml.simulated.entries import (
     LinkEntry,
     MistakeError,
     NodeFile,
+    find_choices,
 )
 from nvdp.nvml.simulated.layout import Layout, find_instance, lay_out, merge_layout
 from nvdp.nvml.simulated.models import MODELS, Model
@@ -92,6 +93,8 @@ def parse_node(text: str, *, name: str) -> Node:
         match = _VALIDATION.fullmatch(str(error))
         path, told = (match["path"], match["text"]) if match else (None, str(error))
         told = told.replace("Object contains unknown field", "unknown key").replace("`", "")
+        choices = find_choices(path) if path else ()
+        told += f"; there are {', '.join(choices)}" if choices else ""
         raise HostError(f"{name}: {f'{path}: ' if path else ''}{told}") from error
     except MistakeError as error:
         raise HostError(f"{name}: {error}") from error
