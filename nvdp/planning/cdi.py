@@ -63,7 +63,10 @@ def build_specs(wish: CdiWish, found: Found) -> dict[str, CdiSpec]:
 
 
 def find_problems(wish: CdiWish, found: Found) -> tuple[str, ...]:
-    """One line for each device of the wish that the specs cannot give, and why."""
+    """One line for each device of the wish that the specs cannot give, and why.
+
+    Nothing of features that the node never had: containers do without them (planning/provision.py tells it).
+    """
     return tuple(text for cdi_class in CdiClass for text in _build_content(cdi_class, wish, found).problems)
 
 
@@ -169,13 +172,10 @@ def _build_feature(cdi_class: CdiClass, wish: CdiWish, found: Found) -> _Content
             for path in found.gds_files
         ]
     edits = build_edits(wish, found, nodes=found.features.get(cdi_class, ()), mounts=mounts)
-    if not edits.device_nodes:
-        return _Content(
-            common=common,
-            devices={},
-            problems=(f"{cdi_class.value}: not in the CDI specs, as none of its device nodes is on this node",),
-        )
-    return _Content(common=common, devices={ALL: edits})
+    if edits.device_nodes:
+        return _Content(common=common, devices={ALL: edits})
+    gone = f"{cdi_class.value}: the CDI specs have it as it was, and none of its device nodes is on this node any more"
+    return _Content(common=common, devices={}, problems=(gone,) if cdi_class in found.prior else ())
 
 
 def _list_kept(cdi_class: CdiClass, wish: CdiWish, found: Found) -> Iterator[SpecDevice]:

@@ -142,8 +142,8 @@ class CdiService:
 
     @property
     def trouble(self) -> Trouble | None:
-        """What is wrong with the specs now, or with what containers need beside them. Any thread."""
-        problem = self._state.problem or self._hook_problem or self._find_delay()
+        """What is wrong with the specs now, and with what containers need beside them. Any thread."""
+        problem = _join([one for one in (self._state.problem or self._find_delay(), self._hook_problem) if one])
         return Trouble(reason=Reason.CDI_FAILED.word, text=problem) if problem else None
 
     def _find_delay(self) -> str:

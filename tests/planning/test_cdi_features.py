@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nvdp.model.cdi import CdiClass
-from nvdp.planning.cdi import find_problems
+from nvdp.planning.cdi import build_specs, find_problems
 from tests.planning.cdi_values import (
     FOUND,
     GPU_FILE,
@@ -45,11 +45,19 @@ def test_gds_brings_what_there_is_of_its_files():
     ]
 
 
-def test_a_feature_without_nodes_has_no_file_and_says_so():
+def test_a_feature_without_nodes_has_no_file_and_is_no_problem():
     wish = replace(WISH, features=(CdiClass.GDS,))
     found = replace(FOUND, gds_files=("/run/udev",))
     assert set(build(wish, found)) == {GPU_FILE}
-    assert find_problems(wish, found) == ("gds: not in the CDI specs, as none of its device nodes is on this node",)
+    assert find_problems(wish, found) == ()
+
+
+def test_a_feature_whose_nodes_went_away_is_a_problem_as_containers_that_get_it_cannot_start():
+    wish = replace(WISH, features=(CdiClass.GDS,))
+    found = replace(FOUND, features={CdiClass.GDS: ("/dev/nvidia-fs0",)})
+    prior = {CdiClass.GDS: build_specs(wish, found)[CdiClass.GDS.file_name]}
+    (problem,) = find_problems(wish, replace(FOUND, prior=prior))
+    assert problem.startswith("gds: the CDI specs have it as it was")
 
 
 def test_a_feature_that_is_off_has_no_file_though_its_nodes_are_there():

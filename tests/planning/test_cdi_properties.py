@@ -16,6 +16,7 @@ from nvdp.model.cdi_found import Found
 from nvdp.model.cdi_spec import SpecDevice, SpecEdits, SpecMount, SpecNode, decode_spec, encode_spec, names_of
 from nvdp.model.driver_files import DriverFile, DriverFiles, DrmNodes, Link, NodeFacts
 from nvdp.planning.cdi import build_specs, find_problems
+from nvdp.planning.cdi_edits import is_missing
 from tests.cdi.validator import KNOWN_VERSIONS, SpecError, check_spec, find_minimum_version, load_names, resolve
 
 FEATURES = (CdiClass.GDRCOPY, CdiClass.GDS, CdiClass.MOFED)
@@ -141,7 +142,11 @@ def test_every_name_resolves_or_there_is_a_reason(wish, found):
 
     wished = {qualify(CdiClass.GPU, name) for device in wish.devices for name in device.names}
     wished |= {qualify(CdiClass.IMEX_CHANNEL, str(number)) for number in wish.imex_channels}
-    wished |= {qualify(feature, "all") for feature in wish.features}
+    wished |= {  # of the others containers do without
+        qualify(feature, "all")
+        for feature in wish.features
+        if any(not is_missing(found, path) for path in found.features.get(feature, ()))
+    }
     assert wished <= usable or find_problems(wish, found)
     kept = {
         qualify(CdiClass.GPU, device.name)

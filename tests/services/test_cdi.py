@@ -15,8 +15,10 @@ from nvdp.host.watch import Watcher
 from nvdp.model.cdi import CdiClass, CdiDevice, CdiWish, qualify
 from nvdp.model.cdi_found import Found
 from nvdp.model.driver_files import DriverFile, DriverFiles, NodeFacts
+from nvdp.planning.provision import find_unmet
 from nvdp.services.cdi import CdiService, Times
 from tests.cdi.validator import load_names, resolve
+from tests.planning.values import parse
 
 GPU, GDS = CdiClass.GPU.file_name, CdiClass.GDS.file_name
 NO_DRIVER = "/driver-root: no libcuda.so.580.65.06; mount the driver root there"
@@ -261,9 +263,23 @@ def test_a_hook_program_that_is_not_there_is_told_and_takes_no_device_away(bench
     assert bench.wait_names("all", "GPU-0").problem == ""
     assert bench.told("CDIFailed") == [driver.hook_problem]
     assert bench.service.trouble.text == driver.hook_problem
-    driver.hook_problem = ""
+    driver.nodes = {"/dev/nvidia1": None}
+    bench.service.want(wish(0, 1))
+    problem = bench.wait(lambda state: state.problem).problem
+    assert bench.service.trouble.text == f"{problem}; {driver.hook_problem}"
+    driver.hook_problem, driver.nodes = "", {}
     bench.wait_looks()
     assert bench.service.trouble is None
+
+
+def test_a_feature_that_this_node_does_not_have_is_no_trouble_but_something_that_containers_do_without(bench):
+    bench.service.want(wish(0, features=(CdiClass.MOFED,)))
+    state = bench.wait_names("all", "GPU-0")
+    assert (state.problem, bench.service.trouble, bench.told("CDIFailed")) == ("", None, [])
+    config = parse("flags: {mofedEnabled: true, plugin: {deviceListStrategy: cdi-cri}}")
+    assert list(find_unmet(config, imex_channels=(), cdi=state)) == [
+        "flags.mofedEnabled: this node has no device nodes for it; containers do without them"
+    ]
 
 
 @pytest.mark.requirement(46)
