@@ -7,7 +7,7 @@ is in it, ``sym`` a symbolic link. No other place tells which files of such a sy
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 from posixpath import basename, dirname, join, normpath
@@ -24,6 +24,7 @@ _FILES: Final = ("devices.csv", "drivers.csv", "l4t.csv")
 _MAX_BYTES: Final = 1 << 20  # the longest known has 60 KiB
 _MAX_ENTRIES: Final = 16_384
 _CUDA: Final = "libcuda.so"
+_SHOWN: Final = 4  # device nodes in one line
 
 
 class Kind(enum.Enum):
@@ -64,7 +65,7 @@ def find_csv_files(root: Path, *, otherwise: Path = Path("/")) -> tuple[Path, ..
 def load_tegra_files(root: Path, *, dev: Path, otherwise: Path = Path("/")) -> TegraFiles:
     """The files and nodes that the lists name, as far as they are there. ``dev`` is this view of the host's ``/dev``.
 
-    Raises HostError, one line, where there are no lists. Blocks as long as the disk does.
+    Raises HostError, one line, where there are no lists, or no device node of theirs. Blocks as long as the disk does.
     """
     base = _find_base(root, otherwise)
     if base is None:
@@ -73,6 +74,7 @@ def load_tegra_files(root: Path, *, dev: Path, otherwise: Path = Path("/")) -> T
     tree = DriverRoot(base)
     texts = {name: tree.load_start(f"{_DIRECTORY}/{name}", limit_bytes=_MAX_BYTES) or b"" for name in _FILES}
     entries, problems = parse_csv({name: text.decode(errors="replace") for name, text in texts.items()})
+    nodes = _find_nodes(entries, dev)
     finding = _Finding(tree, base)
     for entry in entries:
         finding.look_up(entry)
@@ -88,7 +90,7 @@ def load_tegra_files(root: Path, *, dev: Path, otherwise: Path = Path("/")) -> T
             links=tuple(sorted(finding.links, key=lambda one: one.link)),
             missing=(*problems, *finding.missing, *tree.problems),
         ),
-        nodes=tuple(dict.fromkeys(node for one in entries if one.kind is Kind.NODE for node in _expand(one.path, dev))),
+        nodes=nodes,
     )
 
 
@@ -127,6 +129,21 @@ def _find_base(root: Path, otherwise: Path) -> Path | None:
         if found is not None and found.is_directory:
             return base
     return None
+
+
+def _find_nodes(entries: Iterable[Entry], dev: Path) -> tuple[str, ...]:
+    """Those that are there, each once. Raises HostError if that is none: a container could do nothing."""
+    named = [entry.path for entry in entries if entry.kind is Kind.NODE]
+    nodes = tuple(dict.fromkeys(node for path in named for node in _expand(path, dev)))
+    if nodes:
+        return nodes
+    if not named:
+        raise HostError(f"{_DIRECTORY}: no line of {_FILES[0]} there names a device node, as `dev, /dev/nvmap` does")
+    more = f" and {len(named) - _SHOWN} more" if len(named) > _SHOWN else ""
+    raise HostError(
+        f"{_DIRECTORY}: {_FILES[0]} there names {', '.join(named[:_SHOWN])}{more}, and none of them is in {dev}; load"
+        " the driver of the GPU, or mount the /dev of the node at /host-dev"
+    )
 
 
 def _expand(path: str, dev: Path) -> Iterator[str]:

@@ -100,6 +100,22 @@ def test_what_is_listed_and_not_there_is_told_and_nothing_else_is_lost(jetson):
     )
 
 
+def test_without_any_of_its_device_nodes_it_says_which_and_where_it_looked(jetson, tmp_path):
+    with pytest.raises(HostError) as told:
+        load_tegra_files(jetson, dev=tmp_path / "empty")
+    assert str(told.value) == (
+        f"/{DIRECTORY}: devices.csv there names /dev/nvmap, /dev/nvhost-gpu, /dev/dri/card*, /dev/nvhost-as-gpu, "
+        f"and none of them is in {tmp_path / 'empty'}; load the driver of the GPU, "
+        "or mount the /dev of the node at /host-dev"
+    )
+    (jetson / DIRECTORY / "devices.csv").write_text("".join(f"dev, /dev/gpu{number}\n" for number in range(6)))
+    with pytest.raises(HostError, match="/dev/gpu3 and 2 more, and none of them is in"):
+        look(jetson)
+    (jetson / DIRECTORY / "devices.csv").write_text("lib, /usr/lib/libcuda.so\n")
+    with pytest.raises(HostError, match=r"no line of devices\.csv there names a device node"):
+        look(jetson)
+
+
 def test_links_that_lead_out_of_the_root_lead_nowhere(jetson, tmp_path):
     secret = tmp_path / "secret"
     secret.write_text("mine")
