@@ -1,8 +1,9 @@
 """Whether the container runtime is configured for the way in which containers are given their devices.
 
 Two files decide. containerd drops CDI devices without a word while ``enable_cdi`` is off, which it is up to version 1.7
-unless the file says otherwise. The NVIDIA runtime takes a list of devices from a container's environment, from its
-mounts, or from neither; from the environment it takes it of any image as well, asked for or not. CRI-O needs nothing.
+unless the file says otherwise; those of an annotation as well, which the NVIDIA runtime may heed instead. The NVIDIA
+runtime takes a list of devices from a container's environment, from its mounts, or from neither; from the environment
+it takes it of any image as well, asked for or not. CRI-O needs nothing.
 """
 
 from __future__ import annotations
@@ -12,13 +13,15 @@ from typing import Any, Final
 
 import msgspec
 
-from nvdp.model.listing import DeviceListStrategy
+from nvdp.model.listing import CDI_STRATEGIES, DeviceListStrategy
 
 _CRI_PLUGIN: Final = {1: "cri", 2: "io.containerd.grpc.v1.cri", 3: "io.containerd.cri.v1.runtime"}
 _CDI_BY_DEFAULT: Final = 3  # files of this version are read by containerd 2 and newer, where CDI is on
 _ENVIRONMENT: Final = "accept-nvidia-visible-devices-envvar-when-unprivileged"
 _MOUNTS: Final = "accept-nvidia-visible-devices-as-volume-mounts"
 _RESTART: Final = "restart containerd"
+# Unprivileged, nvdp's own container has the driver by the very variable.
+_OWN_DRIVER: Final = "once nvdp has its own driver without it, by overlays/cdi or overlays/privileged"
 
 
 class RuntimeFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,7 +59,7 @@ def judge_runtime(files: RuntimeFiles, strategies: Iterable[DeviceListStrategy])
 
 
 def _judge_containerd(files: RuntimeFiles, chosen: frozenset[DeviceListStrategy]) -> Iterable[Unsuited]:
-    if DeviceListStrategy.CDI_CRI not in chosen or not files.containerd:
+    if CDI_STRATEGIES.isdisjoint(chosen) or not files.containerd:
         return
     for file in files.containerd:
         if file.problem:
@@ -69,6 +72,8 @@ def _judge_containerd(files: RuntimeFiles, chosen: frozenset[DeviceListStrategy]
     written = "enable_cdi" in settings
     why = f"{key} is {'false' if written else 'not set'} in {file.path}"
     effect = "pods start without their GPU, and no error says so"
+    if DeviceListStrategy.CDI_CRI not in chosen and files.nvidia is not None:
+        effect += ", unless the NVIDIA runtime heeds the annotation"
     yield Unsuited(
         file=file.path,
         key=key,
@@ -115,7 +120,7 @@ def _judge_nvidia(file: RuntimeFile | None, chosen: frozenset[DeviceListStrategy
             remedy=f"set {_MOUNTS} = true in {file.path} on the node",
         )
     if by_environment:
-        cure = f"set {_ENVIRONMENT} = false in {file.path} on the node"
+        cure = f"set {_ENVIRONMENT} = false in {file.path} on the node, {_OWN_DRIVER}"
         if DeviceListStrategy.ENVVAR in chosen:
             cure = f"first set deviceListStrategy to cdi-cri, or volume-mounts, then {cure}"
         yield Unsuited(

@@ -60,7 +60,17 @@ def test_it_says_exactly_when_containerd_drops_cdi_devices(etc: Path, case: Case
     write_case(case, etc / "containerd")
     found = judge(etc, CRI_FIELD)
     assert [one.file.startswith("/etc/containerd/") for one in found] == [True] * (not case.heeds)
-    assert judge(etc, ENVVAR, MOUNTS, ANNOTATIONS) == (), "nothing is sent that it could drop"
+    assert [one.key for one in judge(etc, ANNOTATIONS)] == [one.key for one in found], "they name CDI devices as well"
+    assert judge(etc, ENVVAR, MOUNTS) == (), "nothing is sent that it could drop"
+
+
+def test_the_nvidia_runtime_may_heed_an_annotation_that_containerd_ignores(etc: Path):
+    (alone,) = judge(with_containerd(etc, OFF), ANNOTATIONS)
+    assert alone.text.endswith("pods start without their GPU, and no error says so")
+    with_nvidia(etc, f"{BY_ENV} = false\n")
+    (beside,) = judge(etc, ANNOTATIONS)
+    assert beside.text == f"{alone.text}, unless the NVIDIA runtime heeds the annotation"
+    assert judge(etc, CRI_FIELD, ANNOTATIONS)[0].text == alone.text, "only the field of cdi-cri is sent"
 
 
 @pytest.mark.parametrize(
@@ -140,7 +150,11 @@ def test_the_nvidia_runtime_takes_devices_as_they_are_given_and_from_nobody_else
 def test_closing_the_environment_comes_after_a_strategy_that_does_without_it(etc: Path):
     with_nvidia(etc, "")
     assert [one.remedy.startswith("first set deviceListStrategy") for one in judge(etc, ENVVAR)] == [True]
-    assert [one.remedy.startswith(f"set {BY_ENV}") for one in judge(etc, CRI_FIELD)] == [True]
+    (closing,) = judge(etc, CRI_FIELD)
+    assert closing.remedy == (
+        f"set {BY_ENV} = false in /etc/nvidia-container-runtime/config.toml on the node, "
+        "once nvdp has its own driver without it, by overlays/cdi or overlays/privileged"
+    )
 
 
 def test_each_finding_is_logged_once_for_as_long_as_it_stands(etc: Path):
