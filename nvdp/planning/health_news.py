@@ -12,6 +12,7 @@ from nvdp.model.reasons import Reason
 from nvdp.planning.ailing import Ailments, Parts, join_parts, list_parts
 from nvdp.planning.devices import Device
 from nvdp.planning.ledger import uuid_of_id
+from nvdp.planning.means import OBSTACLES
 from nvdp.planning.plan import Plan
 from nvdp.planning.wording import Announcement, join_some, list_fields, name_device
 
@@ -29,7 +30,7 @@ class Around(msgspec.Struct, frozen=True, kw_only=True):
 def announce_health(before: Ailments, after: Ailments, around: Around) -> tuple[Announcement, ...]:
     """Devices that turned Unhealthy, with the pods concerned, and devices that are Healthy again.
 
-    What all MIG devices of a GPU have is told of the GPU.
+    What all MIG devices of a GPU have is told of the GPU, and what is in the way of several devices alike is told once.
     """
     parts = list_parts(around.devices.values())
     return (*_announce_ailing(before, after, parts, around), *_announce_recovered(before, after, parts, around))
@@ -40,18 +41,23 @@ def _announce_ailing(before: Ailments, after: Ailments, parts: Parts, around: Ar
     pods: dict[str, set[str]] = {}
     for holding in around.holders:
         pods.setdefault(uuid_of_id(holding.device_id), set()).add(holding.holder)
-    for uuid, ailment in join_parts(after, parts).items():
+    told_alike: dict[tuple[str, ...], list[str]] = {}
+    ailing = join_parts(after, parts)
+    for uuid, ailment in ailing.items():
         device = around.devices.get(uuid)
         known = told.get(uuid) or (told.get(device.parent_uuid) if device is not None else None)
-        if known is not None and known.cause is ailment.cause:
-            continue
-        concerned = (uuid, *parts.get(uuid, ()))
+        if known is None or known.cause is not ailment.cause:
+            key = (ailment.cause.value, ailment.text) if ailment.cause in OBSTACLES else (uuid,)
+            told_alike.setdefault(key, []).append(uuid)
+    for uuids in told_alike.values():
+        ailment = ailing[uuids[0]]
+        concerned = [one for uuid in uuids for one in (uuid, *parts.get(uuid, ()))]
         users = sorted({pod for one in concerned for pod in pods.get(one, ())})
         offered = count_offered(around.plan, concerned)
-        text = f"{name_device(uuid, device)}: {ailment.text}"
+        text = f"{_name(uuids, around)}: {ailment.text}"
         text += f"; {sum(offered.values())} devices of {', '.join(offered)} withdrawn" if offered else ""
         text += f"; used by {join_some(users)}" if users else ""
-        fields = {"device": uuid, "cause": ailment.cause.value, "pods": users, **list_fields(device)}
+        fields = {**_list_fields(uuids, around), "cause": ailment.cause.value, "pods": users}
         fields |= {"xid": ailment.xid} if ailment.xid is not None else {}
         fields |= {"action": ailment.action} if ailment.action else {}
         yield Announcement(Reason.DEVICE_UNHEALTHY, text, fields)
@@ -59,20 +65,33 @@ def _announce_ailing(before: Ailments, after: Ailments, parts: Parts, around: Ar
 
 def _announce_recovered(before: Ailments, after: Ailments, parts: Parts, around: Around) -> Iterator[Announcement]:
     well = {uuid: ailment for uuid, ailment in before.items() if uuid not in after and uuid in around.devices}
+    told_alike: dict[tuple[str, ...], list[str]] = {}
     for uuid, ailment in join_parts(well, parts).items():
-        yield _build_recovered(around.devices[uuid], ailment, around)
+        reason = around.recoveries.get(uuid) or around.recoveries.get(around.devices[uuid].parent_uuid)
+        former = ailment.cause.value if ailment.xid is None else f"XID {ailment.xid}"
+        text = f"{max(0.0, around.wall - ailment.since):.0f}s ({former})"
+        key = ("", text, "") if ailment.cause in OBSTACLES else (f"{reason}; " if reason else "", text, uuid)
+        told_alike.setdefault(key, []).append(uuid)
+    for (reason, text, _), uuids in told_alike.items():
+        was = "was" if len(uuids) == 1 else "were"
+        fields = {**_list_fields(uuids, around), "cause": well[uuids[0]].cause.value}
+        yield Announcement(
+            Reason.DEVICE_RECOVERED, f"{_name(uuids, around)}: {reason}{was} Unhealthy for {text}", fields
+        )
 
 
-def _build_recovered(device: Device, ailment: Ailment, around: Around) -> Announcement:
-    uuid = device.uuid
-    reason = around.recoveries.get(uuid) or around.recoveries.get(device.parent_uuid)
-    former = ailment.cause.value if ailment.xid is None else f"XID {ailment.xid}"
-    text = (
-        f"{name_device(uuid, device)}: {f'{reason}; ' if reason else ''}"
-        f"was Unhealthy for {max(0.0, around.wall - ailment.since):.0f}s ({former})"
-    )
-    fields = {"device": uuid, "cause": ailment.cause.value, **list_fields(device)}
-    return Announcement(Reason.DEVICE_RECOVERED, text, fields)
+def _name(uuids: Sequence[str], around: Around) -> str:
+    """One device in full, several by their indices."""
+    if len(uuids) == 1:
+        return name_device(uuids[0], around.devices.get(uuids[0]))
+    places = [around.devices[uuid].index if uuid in around.devices else uuid for uuid in uuids]
+    return f"{len(uuids)} devices (index {join_some(places)})"
+
+
+def _list_fields(uuids: Sequence[str], around: Around) -> dict[str, object]:
+    if len(uuids) > 1:
+        return {"devices": list(uuids)}
+    return {"device": uuids[0], **list_fields(around.devices.get(uuids[0]))}
 
 
 def count_offered(plan: Plan | None, uuids: Sequence[str]) -> dict[str, int]:

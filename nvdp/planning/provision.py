@@ -143,8 +143,11 @@ def _find_missing_name(config: Config, device: Device, cdi: CdiState | None) -> 
     if config.imex.required:
         needed += [qualify(CdiClass.IMEX_CHANNEL, str(channel)) for channel in config.imex.channel_ids]
     missing = next((name for name in needed if name not in cdi.names), None)
-    why = "the specs do not have it" if cdi.answered else "the specs are being written"
+    why = "the CDI specs do not have it" if cdi.answered else "the CDI specs are being written"
     if missing is None and not cdi.nodes.get(needed[0], frozenset(list_nodes(device))).issuperset(list_nodes(device)):
         # After a renumbering; a container would get the GPU that had the index before.
-        missing, why = needed[0], "the specs have another device under this name"
-    return (Cause.CDI_MISSING, f"{missing}: {cdi.problem or why}") if missing is not None else None
+        missing, why = needed[0], "the CDI specs have another device under its index"
+    if missing is None:
+        return None
+    # All devices for which the reason is the same have the same text, so that it can be told once.
+    return Cause.CDI_MISSING, cdi.problem or (why if missing == needed[0] else f"{missing}: {why}")

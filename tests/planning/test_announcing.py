@@ -277,6 +277,34 @@ def test_a_device_that_left_the_inventory_did_not_recover():
     assert told_of_health({A: XID}, {}, gpus=[gpu(1)]) == ()
 
 
+NO_SPECS = ailment(Cause.CDI_MISSING, "/var/run/cdi: read-only", since=990.0)
+
+
+def test_what_is_in_the_way_of_several_devices_alike_is_told_once_and_so_is_its_end():
+    gpus, lists = [gpu(0), gpu(1), gpu(2)], [listed(GPU, A, B)]
+    other = ailment(Cause.NODES_MISSING, "/dev/nvidia2 is not on this node", since=990.0)
+    before, after = {}, {A: NO_SPECS, B: NO_SPECS, uuid(2): other}
+    one, alone = told_of_health(before, after, gpus=gpus, lists=lists, holders=[holding(B, "nb")])
+    assert one.reason is Reason.DEVICE_UNHEALTHY
+    assert one.text == (
+        "2 devices (index 0, 1): /var/run/cdi: read-only; 2 devices of nvidia.com/gpu withdrawn; used by team/nb"
+    )
+    assert one.fields == {"devices": [A, B], "cause": "CDIMissing", "pods": ["team/nb"]}
+    assert (alone.fields["device"], alone.fields["cause"]) == (uuid(2), "NodesMissing")
+    one, alone = told_of_health(after, before, gpus=gpus)
+    assert one.reason is Reason.DEVICE_RECOVERED
+    assert one.text == "2 devices (index 0, 1): were Unhealthy for 10s (CDIMissing)"
+    assert one.fields == {"devices": [A, B], "cause": "CDIMissing"}
+    assert alone.fields["device"] == uuid(2)
+
+
+def test_a_device_that_joins_others_is_told_alone_and_faults_of_cards_are_never_told_together():
+    (one,) = told_of_health({A: NO_SPECS}, {A: NO_SPECS, B: NO_SPECS}, gpus=[gpu(0), gpu(1)])
+    assert one.fields["device"] == B
+    assert len(told_of_health({}, {A: XID, B: XID}, gpus=[gpu(0), gpu(1)])) == 2
+    assert len(told_of_health({A: XID, B: XID}, {}, gpus=[gpu(0), gpu(1)])) == 2
+
+
 # GPUs that NVML counts anew
 
 MOVED = {A: Renumbered(text="held by team/nb as index 1, and it is 0 now", pods=("team/nb",))}

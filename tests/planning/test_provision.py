@@ -75,14 +75,14 @@ def test_a_device_that_the_specs_do_not_have_is_not_handed_out_by_cdi(ids, name)
     text = PASSING % ("[cdi-cri]", ids)
     full = f"{VENDOR}/gpu={name}"
     assert obstacle(text, device(gpu(3)), names={full}) is None
-    assert obstacle(text, device(gpu(3))) == (Cause.CDI_MISSING, f"{full}: the specs do not have it")
+    assert obstacle(text, device(gpu(3))) == (Cause.CDI_MISSING, "the CDI specs do not have it")
     assert obstacle(text, device(gpu(3)), answered=False) == (
         Cause.CDI_MISSING,
-        f"{full}: the specs are being written",
+        "the CDI specs are being written",
     )
     assert obstacle(text, device(gpu(3)), problem="/var/run/cdi: read-only") == (
         Cause.CDI_MISSING,
-        f"{full}: /var/run/cdi: read-only",
+        "/var/run/cdi: read-only",
     )
     assert obstacle(PASSING % ("envvar", ids), device(gpu(3))) is None
 
@@ -106,7 +106,7 @@ def test_a_required_channel_must_be_in_the_specs_as_well():
     assert obstacle(text, device(gpu(3)), channels=(0,), names={mine, channel}) is None
     assert obstacle(text, device(gpu(3)), channels=(0,), names={mine}) == (
         Cause.CDI_MISSING,
-        f"{channel}: the specs do not have it",
+        f"{channel}: the CDI specs do not have it",
     )
 
 
