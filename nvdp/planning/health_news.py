@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from nvdp.model.health import Ailment
 from nvdp.model.held import Holding
 from nvdp.model.reasons import Reason
 from nvdp.planning.ailing import Ailments, Parts, join_parts, list_parts
