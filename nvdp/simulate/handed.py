@@ -18,17 +18,17 @@ def find_named(response: deviceplugin.ContainerAllocateResponse) -> tuple[str, .
     if value:
         return tuple(value.split(","))
     kind = f"{CdiClass.GPU.kind}="
-    return tuple(name.removeprefix(kind) for name in _list_cdi_names(response) if name.startswith(kind))
+    return tuple(name.removeprefix(kind) for name in list_cdi_names(response) if name.startswith(kind))
 
 
 def show_devices(response: deviceplugin.ContainerAllocateResponse) -> str:
     """How the container is told of its devices, with UUIDs cut short."""
     value = response.envs.get(VISIBLE_DEVICES, "")
-    told = f"{VISIBLE_DEVICES}={value}" if value else ", ".join(_list_cdi_names(response))
+    told = f"{VISIBLE_DEVICES}={value}" if value else ", ".join(list_cdi_names(response))
     return re.sub(r"(GPU-[0-9a-f]{8})-[0-9a-f-]{27}", r"\1...", told)
 
 
-def _list_cdi_names(response: deviceplugin.ContainerAllocateResponse) -> tuple[str, ...]:
+def list_cdi_names(response: deviceplugin.ContainerAllocateResponse) -> tuple[str, ...]:
     """The full names, from the field or from annotations."""
     by_annotation = (name for text in response.annotations.values() for name in text.split(","))
     return (*(one.name for one in response.cdi_devices), *by_annotation)

@@ -14,6 +14,7 @@ from typing import Any, TextIO
 import click
 
 import nvdp
+from nvdp.model.platforms import Platform
 from nvdp.nvml.simulated.node import Node
 from nvdp.simulate.stage import Stage
 from nvdp.simulate.steps import Step
@@ -142,6 +143,8 @@ def build_report(stage: Stage, result: TourResult) -> dict[str, Any]:
 
 def describe_gpus(node: Node) -> str:
     """``8 x NVIDIA H100 80GB HBM3, NVSwitch``."""
+    if node.platform is Platform.TEGRA:
+        return "a Tegra chip with its GPU"
     products = Counter(gpu.product for gpu in node.present)
     found = [f"{count} x {product}" for product, count in products.items()]
     if any(gpu.nvswitch_links for gpu in node.present):

@@ -6,6 +6,7 @@ import contextlib
 import datetime as dt
 import queue
 import shutil
+import signal
 import sys
 import threading
 from collections import Counter
@@ -19,6 +20,7 @@ import nvdp
 from nvdp.errors import HostError
 from nvdp.kubelet.proto import deviceplugin_v1beta1_pb2 as deviceplugin
 from nvdp.nvml.simulated.nodefile import load_node
+from nvdp.simulate.handed import list_cdi_names
 from nvdp.simulate.kubelet import AdmissionError, Pod
 from nvdp.simulate.narration import describe_gpus, to_ascii, wrap
 from nvdp.simulate.stage import Stage
@@ -40,7 +42,9 @@ _DEFAULT_RESOURCE = "nvidia.com/gpu"
 _HELP = (
     "pod NAME [COUNT] [RESOURCE]   a pod comes and asks for devices",
     "end NAME                      the pod is deleted",
+    "pods                          the pods that there are, and what they have",
     "restart                       the kubelet restarts",
+    "quit                          the same as Ctrl-C",
     "help                          this list",
 )
 
@@ -81,7 +85,9 @@ class _Playground:
         self._commands: Mapping[str, Callable[[Sequence[str]], None]] = {
             "pod": self._add_pod,
             "end": self._end_pod,
+            "pods": lambda _: _say(*(self._show_pods() or ["no pods"])),
             "restart": lambda _: self._kubelet.restart(),
+            "quit": lambda _: signal.raise_signal(signal.SIGINT),
             "help": lambda _: _say(*_HELP),
         }
 
@@ -200,6 +206,13 @@ class _Playground:
         self._kubelet.delete(self._pods.pop(words[0]))
         _say(f"pod {words[0]} is gone")
 
+    def _show_pods(self) -> list[str]:
+        return [
+            f"pod {name} has {', '.join(sorted(pod.ids(resource)))}  ({resource})"
+            for name, pod in self._pods.items()
+            for resource in sorted({resource for _, resource in pod.allocations})
+        ]
+
     def _name_gpus(self) -> Mapping[str, str]:
         """``GPU 3`` by UUID, as the node file is now."""
         with contextlib.suppress(HostError):  # half edited; the daemon's log says what is wrong
@@ -216,6 +229,7 @@ def _describe(response: deviceplugin.ContainerAllocateResponse) -> Sequence[str]
         *(f"  {name}={value}" for name, value in sorted(response.envs.items())),
         *(f"  mount {mount.container_path}" for mount in response.mounts),
         *(f"  device {device.container_path}" for device in response.devices),
+        *(f"  CDI {name}" for name in list_cdi_names(response)),
     ]
 
 

@@ -114,11 +114,13 @@ class Stage:
 
 
 def _lay_driver(root: Path, *, version: str) -> Path:
-    """As much of a driver's files as CDI specs must have: empty, since no container runs."""
-    libraries = root / "usr/lib64"
+    """As much of a node's files as CDI specs must have: empty, since no container runs and no hook is started."""
+    libraries, programs = root / "usr/lib64", root / "usr/bin"
     libraries.mkdir(parents=True)
+    programs.mkdir()
     for name in ("libcuda", "libnvidia-ml"):
         (libraries / f"{name}.so.{version}").touch()
+    (programs / "nvidia-ctk").touch(mode=0o755)
     return root
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from nvdp.errors import UsageError
+from nvdp.model.platforms import Platform
 from nvdp.simulate.counting import find_uncounted
 from nvdp.simulate.handed import find_named, show_devices
 from nvdp.simulate.kubelet import AdmissionError, Pod
@@ -212,6 +213,12 @@ STEPS = (
 
 def check_fits(scene: Scene) -> None:
     """Raise UsageError if less is offered than the tour's pods ask for, or less than it counts on."""
+    platform = scene.stage.node.platform
+    if platform is not Platform.NVML:
+        raise UsageError(
+            f"{scene.stage.node_source}: platform {platform.value} has one device for all its GPUs, and the tour tells"
+            " GPUs apart; nvdp simulate --serve takes any node"
+        )
     uncounted = find_uncounted(scene.shared.config, scene.stage.node, entry=scene.shared.entry)
     if uncounted is not None:
         raise UsageError(

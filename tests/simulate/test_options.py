@@ -80,6 +80,7 @@ def test_a_file_that_hands_devices_over_by_cdi_is_played_and_touches_no_spec_of_
     assert done.returncode == 0, done.stdout
     assert "k8s.device-plugin.nvidia.com/gpu=0" in done.stdout
     assert (short_path / "kept/cdi/k8s.device-plugin.nvidia.com-gpu.json").exists()
+    assert "CDIFailed" not in (short_path / "kept/daemon.log").read_text()
 
 
 def test_what_is_not_built_and_withholds_nothing_here_does_not_keep_the_tour_from_playing(command, short_path):
@@ -191,6 +192,18 @@ def test_too_few_devices_for_the_three_pods_are_said_at_once(command, short_path
     assert done.returncode == 2
     assert "the tour's pods ask for 4 devices, and this node offers 2" in done.stderr
     assert command.left == []
+
+
+@pytest.mark.parametrize("platform", ["wsl", "tegra"])
+def test_a_node_with_one_device_for_all_its_gpus_is_for_serve(command, short_path, platform):
+    path = short_path / "node.yaml"
+    path.write_text(f"platform: {platform}\n" + ("gpus: [{model: l4}]\n" if platform == "wsl" else ""))
+    done = command.run("--node", str(path))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        f"{path}: platform {platform} has one device for all its GPUs, and the tour tells GPUs apart; "
+        "nvdp simulate --serve takes any node\n"
+    )
 
 
 @pytest.mark.parametrize("arguments", [["--config", "/nowhere.yaml"], ["--node", "dgx-h1000"]])

@@ -13,7 +13,11 @@ from pathlib import Path
 
 import pytest
 
-CONFIG = "devices: {rescanInterval: 1s}\nsharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: %d}]}}\n"
+CONFIG = """\
+devices: {rescanInterval: 1s}
+sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: %d}]}}
+flags: {plugin: {deviceListStrategy: [envvar, cdi-cri]}}
+"""
 BUSY = "gpus: [{model: l4, count: 2, processes: [{pid: 2147483646, memoryBytes: 3145728}]}]\n"
 
 
@@ -76,6 +80,7 @@ def test_edits_of_the_users_own_files_are_followed_and_pods_come_and_go(served, 
     screen.type("pod train 2")
     screen.wait(r"pod train has GPU-\S+::0, GPU-\S+::0")
     screen.wait(r"NVIDIA_VISIBLE_DEVICES=GPU-\S+,GPU-\S+")
+    screen.wait(r"CDI k8s.device-plugin.nvidia.com/gpu=GPU-")
     config.write_text(CONFIG % 3)
     screen.wait(r"nvidia.com/gpu:  allocatable 4 -> 6   capacity 4 -> 6")
     config.write_text("nonsense: true\n")
@@ -97,16 +102,20 @@ def test_edits_of_the_users_own_files_are_followed_and_pods_come_and_go(served, 
     screen.wait(r"pod train: there is one of that name")
     screen.type("pod lost 1 nvidia.com/gpx")
     screen.wait(r"pod lost: the node has no nvidia.com/gpx; there is nvidia.com/gpu$")
+    screen.type("pods")
+    screen.wait(r"pod train has GPU-\S+::0, GPU-\S+::0  \(nvidia.com/gpu\)$")
     screen.type("end train")
     screen.wait(r"pod train is gone")
     screen.type("end train")
     screen.wait(r"no such pod; there are none")
+    screen.type("pods")
+    screen.wait(r"no pods$")
     screen.type("dance")
     screen.wait(r"dance: no such command; type help")
     screen.type("help")
     screen.wait(r"restart +the kubelet restarts")
 
-    screen.process.send_signal(signal.SIGINT)
+    screen.type("quit")
     assert screen.process.wait(10) == 130
     assert command.left == []
 
