@@ -10,7 +10,7 @@ import msgspec
 from nvdp.model.cdi import VENDOR, CdiClass, CdiState, qualify
 from nvdp.model.cdi_spec import CdiSpec, decode_spec, names_of
 
-_SHOWN: Final = 4  # names in a row
+_SHOWN: Final = 4  # names in a row, or problems in one line
 
 
 class News(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,6 +32,12 @@ def build_state(files: Mapping[str, bytes]) -> CdiState:
     """What resolves in these files, not as an answer to any wish."""
     specs = decode_specs(files)
     return CdiState(names=list_names(specs), nodes=list_nodes(specs))
+
+
+def join_problems(problems: Sequence[str]) -> str:
+    """All in one line; empty if there are none."""
+    more = f"; and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
+    return f"{'; '.join(problems[:_SHOWN])}{more}"
 
 
 def list_names(specs: Mapping[CdiClass, CdiSpec]) -> frozenset[str]:

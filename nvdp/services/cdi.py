@@ -25,11 +25,10 @@ from nvdp.model.cdi_spec import CdiSpec, encode_spec
 from nvdp.model.reasons import Reason
 from nvdp.model.status import Trouble
 from nvdp.planning.cdi import build_specs, find_problems
-from nvdp.planning.cdi_news import build_news, build_state, decode_specs
+from nvdp.planning.cdi_news import build_news, build_state, decode_specs, join_problems
 from nvdp.services.events import CdiWritten, Post
 
 _CLASSES: Final = {cdi_class.file_name: cdi_class for cdi_class in CdiClass}
-_SHOWN: Final = 4  # problems in one line
 
 
 class Files(Protocol):
@@ -143,7 +142,7 @@ class CdiService:
     @property
     def trouble(self) -> Trouble | None:
         """What is wrong with the specs now, and with what containers need beside them. Any thread."""
-        problem = _join([one for one in (self._state.problem or self._find_delay(), self._hook_problem) if one])
+        problem = join_problems([one for one in (self._state.problem or self._find_delay(), self._hook_problem) if one])
         return Trouble(reason=Reason.CDI_FAILED.word, text=problem) if problem else None
 
     def _find_delay(self) -> str:
@@ -236,7 +235,7 @@ class CdiService:
         changed = {name: content for name, content in contents.items() if there.get(name) != content}
         stale = [name for name in there if name not in contents and not _is_kept(_CLASSES[name], wish)]
         self._store(there, changed, stale, missing=missing)
-        return _join(problems)
+        return join_problems(problems)
 
     def _store(
         self,
@@ -287,11 +286,6 @@ class CdiService:
         if state != self._state:
             self._state = state
             self._post(CdiWritten(state=state, at=self._clock()))
-
-
-def _join(problems: Sequence[str]) -> str:
-    more = f"; and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
-    return f"{'; '.join(problems[:_SHOWN])}{more}"
 
 
 def _is_kept(cdi_class: CdiClass, wish: CdiWish) -> bool:
