@@ -116,7 +116,8 @@ def parse_csv(texts: Mapping[str, str]) -> tuple[tuple[Entry, ...], tuple[str, .
 
 def _parse_line(content: str) -> Entry | None:
     word, _, path = (part.strip() for part in content.partition(","))
-    is_plain = path.startswith("/") and not path.startswith("//") and path.isprintable() and normpath(path) == path != "/"
+    is_absolute = path.startswith("/") and not path.startswith("//")
+    is_plain = is_absolute and path.isprintable() and normpath(path) == path != "/"
     kind = _KINDS.get(word)
     if kind is None or not is_plain or (kind is Kind.NODE and not path.startswith("/dev/")):
         return None
