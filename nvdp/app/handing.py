@@ -1,29 +1,78 @@
-"""Composes what hands devices over besides the answers to the kubelet: the writer of the CDI specs."""
+"""Composes what hands devices over besides the answers to the kubelet: the writer of CDI specs, and a look ahead."""
 
 from __future__ import annotations
 
 import os
 
+import msgspec
+
 from nvdp.config.process import CDI_DIR, HOST_DEV, ProcessOptions
+from nvdp.errors import HostError
 from nvdp.host.cdi_files import CdiFiles
 from nvdp.host.cdi_found import FoundFiles
 from nvdp.log import Log
+from nvdp.model.cdi import CdiState, CdiWish
+from nvdp.model.cdi_spec import encode_spec
+from nvdp.planning.cdi import build_specs, find_problems
+from nvdp.planning.cdi_news import build_state, decode_specs, join_problems
 from nvdp.services.cdi import CdiService
 from nvdp.services.events import Post
 
 
+class Foreseen(msgspec.Struct, frozen=True, kw_only=True):
+    """What a writer would make of a wish. ``hook_problem``: containers need a program beside the specs."""
+
+    state: CdiState
+    hook_problem: str = ""
+
+
 def build_cdi_service(options: ProcessOptions, *, post: Post, log: Log) -> CdiService:
     """Not started yet."""
-    in_pod = "KUBERNETES_SERVICE_HOST" in os.environ  # the kubelet gives it to every container
-    # A node has nothing of a simulated driver, but for a /dev that is made for it.
-    is_real = options.simulated_node is None or options.host_dev != HOST_DEV
-    # What a machine's own runtimes read is none of a simulated node's business.
-    is_own = options.simulated_node is None or options.cdi_dir != CDI_DIR
     return CdiService(
         post,
-        files=CdiFiles(options.cdi_dir if is_own else options.run_dir / "cdi", in_pod=in_pod),
-        load_found=FoundFiles(host_dev=options.host_dev, is_real=is_real, in_pod=in_pod).load,
+        files=_build_files(options),
+        load_found=_build_found_files(options).load,
         log=log,
         feature_flags=options.cdi_feature_flags,
         disabled_hooks=options.cdi_disable_hooks,
     )
+
+
+def foresee_specs(options: ProcessOptions, wish: CdiWish) -> Foreseen:
+    """What that service would come to here, with nothing written. Blocks as long as the disks do."""
+    wish = msgspec.structs.replace(
+        wish, feature_flags=options.cdi_feature_flags, disabled_hooks=options.cdi_disable_hooks
+    )
+    files = _build_files(options)
+    there: dict[str, bytes] = {}
+    hook_problem = ""
+    try:
+        there = files.load()
+        found = _build_found_files(options).load(wish, decode_specs(there))
+        hook_problem = found.hook_problem
+        problem = join_problems(find_problems(wish, found))
+        contents = {name: encode_spec(spec) for name, spec in build_specs(wish, found).items()}
+        for name, content in contents.items():
+            if there.get(name) != content:
+                files.check_writable(name)
+        there |= contents
+    except HostError as error:
+        problem = str(error)
+    state = msgspec.structs.replace(build_state(there), asked=wish.asked, problem=problem, answered=True)
+    return Foreseen(state=state, hook_problem=hook_problem)
+
+
+def _build_files(options: ProcessOptions) -> CdiFiles:
+    # What a machine's own runtimes read is none of a simulated node's business.
+    is_own = options.simulated_node is None or options.cdi_dir != CDI_DIR
+    return CdiFiles(options.cdi_dir if is_own else options.run_dir / "cdi", in_pod=_is_in_pod())
+
+
+def _build_found_files(options: ProcessOptions) -> FoundFiles:
+    # A node has nothing of a simulated driver, but for a /dev that is made for it.
+    is_real = options.simulated_node is None or options.host_dev != HOST_DEV
+    return FoundFiles(host_dev=options.host_dev, is_real=is_real, in_pod=_is_in_pod())
+
+
+def _is_in_pod() -> bool:
+    return "KUBERNETES_SERVICE_HOST" in os.environ  # the kubelet gives it to every container

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from nvdp.app.gpus import scan_once, scan_this_node
+from nvdp.config.doubts import find_doubts
 from nvdp.config.process import ProcessOptions
 from nvdp.config.schema import Config
 from nvdp.errors import ConfigError, HostError, KubeletError, NvmlError
@@ -27,11 +28,13 @@ from nvdp.model.held import Held, Source
 from nvdp.model.inventory import Gpu
 from nvdp.model.reasons import Cause
 from nvdp.model.status import DeviceStatus, Status
+from nvdp.planning.cdi_wish import build_wish
 from nvdp.planning.changes import Changes, Running, build_running, build_running_of_ids, find_changes
 from nvdp.planning.comparison import Comparison, compare
 from nvdp.planning.devices import list_instances
 from nvdp.planning.means import Means
 from nvdp.planning.preview import Node, Preview, build_preview, find_refusal
+from nvdp.planning.provision import uses_cdi
 from nvdp.services.events import GpusScanned
 from nvdp.services.steering import build_source
 
@@ -41,6 +44,10 @@ if TYPE_CHECKING:
 _DAEMON_LIMIT_S: Final = 2.0
 _KUBELET_LIMIT_S: Final = 5.0
 _SETTLING_S: Final = 30.0
+_SPECS_UNSEEN: Final = (
+    "flags.plugin.deviceListStrategy: whether the CDI specs can be written, the node alone can tell; nvdp plan there"
+    " looks"
+)
 
 
 class Teller(enum.Enum):
@@ -79,8 +86,10 @@ def foresee_offline(config: Config, options: ProcessOptions, node_file: Path) ->
     assert scanned.inventory is not None
     # Whether it has device nodes and channels only a node can tell.
     means = Means(imex_channels=config.imex.channel_ids)
-    node = Node(inventory=scanned.inventory, ailments=scanned.ailments, means=means)
-    return Outlook(node_name=node_file.stem, preview=_judge(config, node))
+    node = Node(inventory=scanned.inventory, ailments=scanned.ailments, means=means, doubts=_list_doubts(options))
+    return Outlook(
+        node_name=node_file.stem, preview=_judge(config, node), notes=(_SPECS_UNSEEN,) if uses_cdi(config) else ()
+    )
 
 
 def foresee_live(config: Config, options: ProcessOptions, *, compares: bool) -> Outlook:
@@ -109,8 +118,12 @@ def foresee_live(config: Config, options: ProcessOptions, *, compares: bool) -> 
         held=view.held,
         means=Means(missing_nodes=scanned.missing_nodes, imex_channels=scanned.imex_channels),
         in_force=state.config.hash if state.config is not None else "",
+        doubts=_list_doubts(options),
     )
-    preview = _judge(config, node if status is None else _learn(node, status))
+    node = node if status is None else _learn(node, status)
+    preview = _judge(config, node)
+    if uses_cdi(config):
+        preview = build_preview(config, _look_at_specs(config, options, node, preview))
     running, told_by = _find_running(preview, status, view)
     return Outlook(
         node_name=platform.node(),
@@ -144,6 +157,24 @@ def _judge(config: Config, node: Node) -> Preview:
     if refusal is not None:
         raise ConfigError((refusal,))
     return build_preview(config, node)
+
+
+def _look_at_specs(config: Config, options: ProcessOptions, node: Node, preview: Preview) -> Node:
+    """The node with what the specs for this preview would come to there."""
+    from nvdp.app.handing import foresee_specs  # noqa: PLC0415 - only where there are to be any
+
+    ailments, means = preview.node.ailments, node.means
+    wish = build_wish(config, preview.plan, node.inventory, ailments=ailments, means=means)
+    foreseen = foresee_specs(options, wish)
+    return msgspec.structs.replace(
+        node,
+        means=msgspec.structs.replace(means, specs=foreseen.state),
+        doubts=(*node.doubts, *filter(None, [foreseen.hook_problem])),
+    )
+
+
+def _list_doubts(options: ProcessOptions) -> tuple[str, ...]:
+    return tuple(text for _, text in find_doubts(options))
 
 
 def _learn(node: Node, status: Status) -> Node:

@@ -8,14 +8,20 @@ from nvdp.app.preview import Outlook
 from nvdp.planning.assignment import Form
 from nvdp.planning.changes import Changes
 from nvdp.planning.comparison import Comparison
-from nvdp.planning.preview import LeftOut, Row
+from nvdp.planning.left_out import LeftOut
+from nvdp.planning.preview import Row
 
 
 def build_json(outlook: Outlook) -> dict[str, Any]:
     """One object. What does not apply is null: ``changes`` and ``comparison`` of a node file, say."""
     preview = outlook.preview
     return {
-        "node": {"name": outlook.node_name, "gpusFound": preview.found, "gpusOurs": preview.ours},
+        "node": {
+            "name": outlook.node_name,
+            "platform": preview.node.inventory.platform.value,
+            "gpusFound": preview.found,
+            "gpusOurs": preview.ours,
+        },
         "configuration": {"source": preview.config.name, "hash": preview.config.hash},
         "resources": [_build_row(row) for row in preview.rows],
         "leftOut": [_build_left_out(one) for one in preview.left_out],

@@ -10,10 +10,12 @@ from typing import Final
 
 from nvdp.app.preview import Outlook, Teller
 from nvdp.commands.mig_text import list_tree
+from nvdp.model.platforms import Platform
 from nvdp.planning.assignment import Form
 from nvdp.planning.changes import Changes, DeviceChange, How
 from nvdp.planning.comparison import Comparison
-from nvdp.planning.preview import LeftOut, Preview, Row
+from nvdp.planning.left_out import LeftOut
+from nvdp.planning.preview import Preview, Row
 
 Shorten = Callable[[str], str]
 
@@ -23,6 +25,7 @@ _MAX_NAMED: Final = 5  # pods in one line
 _COLUMNS: Final = ("RESOURCE", "DEVICES", "REPLICAS", "ADVERTISED", "HEALTHY", "RULE")
 _COMPARED: Final = ("RESOURCE", "NOW", "AFTER", "SAME IDS", "UNHEALTHY", "NEW", "GONE")
 _GOAL: Final = "DEVICES and ADVERTISED are the goal, HEALTHY is what is offered now"
+_PLATFORMS: Final = {Platform.WSL: "WSL2   ", Platform.TEGRA: "Tegra   "}
 _MODE_CHANGE: Final = "allocation.modeChange"
 _TELLERS: Final = {
     None: "",
@@ -57,7 +60,8 @@ def _build_head(outlook: Outlook) -> str:
     preview = outlook.preview
     found = f"{preview.found} GPU{'' if preview.found == 1 else 's'} found, {preview.ours} ours"
     source = Path(preview.config.name).name
-    return f"node {outlook.node_name}   {found}   configuration {preview.config.hash}  ({source})"
+    platform = _PLATFORMS.get(preview.node.inventory.platform, "")
+    return f"node {outlook.node_name}   {platform}{found}   configuration {preview.config.hash}  ({source})"
 
 
 def _build_rows(preview: Preview) -> str:
@@ -104,7 +108,7 @@ def _name_left_out(gpu_uuid: str, devices: Sequence[LeftOut], shorten: Shorten) 
 
 def _describe_left_out(one: LeftOut) -> str:
     listed = f"listed Unhealthy under {one.listed_as}" if one.listed_as else ""
-    return f"{listed}: {one.text}" if listed and one.text else listed or one.text
+    return f"{listed}: {one.brief}" if listed and one.brief else listed or one.brief
 
 
 def _build_changes(changes: Changes, told_by: Teller | None, shorten: Shorten) -> str:

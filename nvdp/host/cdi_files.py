@@ -58,6 +58,10 @@ class CdiFiles:
         """
         self._attempt(name, "written", lambda: self._replace(self.directory / name, content))
 
+    def check_writable(self, name: str) -> None:
+        """Raise what ``write`` would raise, as far as that shows before anything is written."""
+        self._attempt(name, "written", self._check_directory)
+
     def remove(self, name: str) -> None:
         """Remove the file, if there is one."""
         self._attempt(name, "removed", lambda: (self.directory / name).unlink(missing_ok=True))
@@ -129,6 +133,21 @@ class CdiFiles:
             Path(temporary).unlink(missing_ok=True)
             raise
         self._sync_directory()
+
+    def _check_directory(self) -> None:
+        """Raises OSError. Nothing of the directory need be there: it would be made."""
+        there = next(path for path in (self.directory, *self.directory.parents) if os.path.lexists(path))
+        seen = os.statvfs(there)
+        if self._is_deleted():
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        if not there.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        if seen.f_flag & os.ST_RDONLY:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+        if not os.access(there, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        if seen.f_blocks and not seen.f_bavail:  # a tmpfs without a limit counts neither
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def _make_directory(self) -> None:
         try:

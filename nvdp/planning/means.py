@@ -64,12 +64,9 @@ def judge_ailments(
 ) -> dict[str, Ailment]:
     """What would ail devices under this configuration, though another may be in force now.
 
-    Of the specs nobody knows what they would hold: what is missing there now is taken to stay so.
+    Where nobody knows what the specs would hold, what is missing there now is taken to stay so.
     """
-    told = {
-        uuid: ailment
-        for uuid, ailment in ailments.items()
-        if ailment.cause not in OBSTACLES or (ailment.cause is Cause.CDI_MISSING and uses_cdi(config))
-    }
+    stays = {Cause.CDI_MISSING} if means.specs is None and uses_cdi(config) else set()
+    told = {uuid: ailment for uuid, ailment in ailments.items() if ailment.cause not in OBSTACLES - stays}
     found = find_obstacles(config, inventory, means, ailing=told.keys())
     return told | {uuid: Ailment(cause=cause, text=text, since=0.0) for uuid, (cause, text) in found.items()}

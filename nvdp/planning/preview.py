@@ -6,20 +6,16 @@ what they hold. This says why it is as it is.
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
 
 from nvdp.config.schema import Config
 from nvdp.errors import Problem
-from nvdp.model.deviceref import RefKind
 from nvdp.model.health import Ailment
 from nvdp.model.held import Held, Holding, Source
 from nvdp.model.inventory import Gpu, Inventory
-from nvdp.model.reasons import Cause, Reason
-from nvdp.model.status import EXCLUDED
 from nvdp.planning.allotment import resolve_pins
 from nvdp.planning.assignment import Assignment, Withheld, order_gpus
 from nvdp.planning.devices import Device
@@ -27,11 +23,11 @@ from nvdp.planning.entries import Entry, list_entries
 from nvdp.planning.indices import restore_indices
 from nvdp.planning.judging import find_unfit
 from nvdp.planning.ledger import our_holdings, restore
+from nvdp.planning.left_out import OWN_DOING, LeftOut, Why, find_left_out
 from nvdp.planning.means import Means, judge_ailments
 from nvdp.planning.mps import ClientLimits, find_client_limits
-from nvdp.planning.pins import list_references
 from nvdp.planning.plan import Inputs, Plan, build_plan
-from nvdp.planning.remarks import find_cautions, find_notes, find_warnings
+from nvdp.planning.remarks import find_cautions, find_notes, find_obstacle_warnings, find_warnings
 
 _LONG_S: Final = 3600.0  # refused so long ago, nothing has to wait for time
 _NOTHING_HELD: Final = Held(source=Source.POD_RESOURCES, requested_at=_LONG_S)
@@ -43,7 +39,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     ``pins`` are those remembered, ``names`` the resources that were ever advertised, ``indices`` those under which GPUs
     were handed out, by resource and ID, ``parents`` the GPUs of MIG devices that may be gone. ``held`` must be an
     answer, of any age; ``means`` is by what devices are handed over there; ``in_force`` is the hash of the
-    configuration that the node runs on, which is not judged again.
+    configuration that the node runs on, which is not judged again. ``doubts`` are warnings about what no file says.
     """
 
     inventory: Inventory
@@ -55,6 +51,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     held: Held = _NOTHING_HELD
     means: Means = Means()
     in_force: str = ""
+    doubts: tuple[str, ...] = ()
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,38 +80,6 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def healthy_count(self) -> int:
         return sum(self.healthy.values())
-
-
-class Why(enum.Enum):
-    """Why a device takes no new pods."""
-
-    EXCLUDED = "excluded"
-    CORDONED = "cordoned"
-    UNHEALTHY = "unhealthy"
-    WITHHELD = "withheld"
-    UNNAMED = "unnamed"
-    UNREADABLE = "unreadable"
-
-
-_OWN_DOING: Final = frozenset({Why.WITHHELD, Why.UNNAMED})
-
-
-class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
-    """One device that takes no new pods. ``uuid`` is empty if it could not be read; a MIG device has a ``profile``.
-
-    ``path`` is the place in the file that says so, ``by_slot`` that it is named by its PCI address there.
-    ``listed_as`` is the resource under which it is listed all the same, Unhealthy; empty if it is not listed at all.
-    """
-
-    uuid: str
-    pci: str
-    product: str
-    profile: str = ""
-    why: Why
-    path: str = ""
-    by_slot: bool = False
-    text: str = ""
-    listed_as: str = ""
 
 
 class Preview(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,7 +118,7 @@ class Preview(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_doubtful(self) -> bool:
         """Whether something was probably not meant, or is withheld."""
-        return bool(self.warnings) or any(one.why in _OWN_DOING for one in self.left_out)
+        return bool(self.warnings) or any(one.why in OWN_DOING for one in self.left_out)
 
 
 def find_refusal(config: Config, node: Node) -> Problem | None:
@@ -184,7 +149,7 @@ def build_preview(config: Config, node: Node) -> Preview:
         )
     )
     gpus = order_gpus(node.inventory.gpus)
-    left_out = (*_find_left_out(config, node, plan), *_find_unreadable(node.inventory))
+    left_out = tuple(find_left_out(config, node.inventory, plan, node.ailments))
     return Preview(
         config=config,
         node=node,
@@ -192,7 +157,11 @@ def build_preview(config: Config, node: Node) -> Preview:
         gpus=gpus,
         rows=_build_rows(config, plan, pins),
         left_out=left_out,
-        warnings=tuple(find_warnings(config, node.inventory, pins, plan)),
+        warnings=(
+            *find_warnings(config, node.inventory, pins, plan),
+            *find_obstacle_warnings(plan, node.ailments),
+            *node.doubts,
+        ),
         cautions=tuple(find_cautions(config, plan)),
         notes=tuple(
             find_notes(
@@ -250,48 +219,3 @@ def _count_healthy(config: Config, plan: Plan, assignment: Assignment, device: D
         return 0  # the driver is let go of: nothing is known of any GPU
     listed = plan.lists.get(assignment.form.resource)
     return len(listed.healthy_by_gpu.get(device.uuid, ())) if listed is not None else 0
-
-
-def _find_left_out(config: Config, node: Node, plan: Plan) -> Iterator[LeftOut]:
-    slots = {one.path for one in list_references(config) if one.ref.kind is RefKind.PCI}
-    for device in plan.devices:
-        withheld, assignment = plan.withheld.get(device.uuid), plan.assignments.get(device.uuid)
-        cordon, ailment = plan.cordoned.get(device.uuid), node.ailments.get(device.uuid)
-        renumbered = plan.renumbered.get(device.uuid)
-        path = text = ""
-        if withheld is not None:
-            why, path = _classify(withheld), withheld.path
-            text = "" if why is Why.EXCLUDED else withheld.text
-        elif cordon is not None:
-            why, path = Why.CORDONED, cordon
-        elif ailment is not None:
-            why, text = Why.UNHEALTHY, f"{ailment.cause.value}: {ailment.text}"
-        elif renumbered is not None:
-            why, text = Why.UNHEALTHY, f"{Cause.HELD.value}: {renumbered.text}"
-        else:
-            continue
-        yield LeftOut(
-            uuid=device.uuid,
-            pci=device.pci or "",
-            product=device.product or "",
-            profile=(device.instance.profile or "") if device.instance is not None else "",
-            why=why,
-            path=path,
-            by_slot=path in slots and device.instance is None,
-            text=text,
-            listed_as=assignment.form.resource if assignment is not None else "",
-        )
-
-
-def _classify(withheld: Withheld) -> Why:
-    if withheld.reason == EXCLUDED:
-        return Why.EXCLUDED
-    if withheld.intended is not None or withheld.reason == Reason.MIG_INVALID.word:
-        return Why.WITHHELD
-    return Why.UNNAMED
-
-
-def _find_unreadable(inventory: Inventory) -> Iterator[LeftOut]:
-    for gpu in inventory.unreadable:
-        text = f"index {gpu.index}: {gpu.fault.text}"
-        yield LeftOut(uuid="", pci=gpu.pci or "", product="", why=Why.UNREADABLE, by_slot=True, text=text)

@@ -5,17 +5,21 @@ A warning is what is probably not meant, or not possible here; a note is what is
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from nvdp.config.schema import Config, MigStrategy, PreStartCheck
 from nvdp.config.unbuilt import Outcome, find_unbuilt
+from nvdp.model.health import Ailment
 from nvdp.model.inventory import Inventory
 from nvdp.model.listing import DeviceListStrategy
 from nvdp.model.names import Pattern
+from nvdp.model.reasons import Cause
 from nvdp.model.status import EXCLUDED
 from nvdp.planning.allotment import allot
 from nvdp.planning.devices import Device, list_known
 from nvdp.planning.entries import list_entries
+from nvdp.planning.means import OBSTACLES
 from nvdp.planning.pins import list_references
 from nvdp.planning.plan import Plan
 from nvdp.planning.wording import join_some
@@ -33,6 +37,33 @@ def find_warnings(config: Config, inventory: Inventory, pins: Mapping[str, str],
     yield from _find_ignored_keys(config)
     if inventory.gpus and not ours:
         yield "devices.exclude: every GPU of this node is excluded"
+
+
+def find_obstacle_warnings(plan: Plan, ailments: Mapping[str, Ailment]) -> Iterator[str]:
+    """What keeps this node from handing over devices that work, once for all of them: no fault of theirs."""
+    common = find_common_obstacles(plan, ailments)
+    groups: dict[tuple[Cause, str], list[tuple[str, str]]] = {}
+    for device, cause, text in _list_obstacles(plan, ailments):
+        groups.setdefault((cause, text if (cause, text) in common else ""), []).append((device.index, text))
+    for (cause, _), members in groups.items():
+        others = len({text for _, text in members}) - 1
+        more = f" (and {others} more like this)" if others else ""
+        what = "device takes" if len(members) == 1 else "devices take"
+        places = join_some([place for place, _ in members])
+        yield f"{cause.value}: {members[0][1]}{more}; {len(members)} {what} no new pods (index {places})"
+
+
+def find_common_obstacles(plan: Plan, ailments: Mapping[str, Ailment]) -> frozenset[tuple[Cause, str]]:
+    """The causes and texts that several devices have alike."""
+    counts = Counter((cause, text) for _, cause, text in _list_obstacles(plan, ailments))
+    return frozenset(obstacle for obstacle, count in counts.items() if count > 1)
+
+
+def _list_obstacles(plan: Plan, ailments: Mapping[str, Ailment]) -> Iterator[tuple[Device, Cause, str]]:
+    for device in plan.devices:
+        ailment = ailments.get(device.uuid)
+        if ailment is not None and ailment.cause in OBSTACLES and device.uuid in plan.assignments:
+            yield device, ailment.cause, ailment.text
 
 
 def find_notes(

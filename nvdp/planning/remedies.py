@@ -94,6 +94,9 @@ ADVICE: Final = {
 }
 """By the catalogue's advice for an XID, where the driver does not say what it asks for."""
 
+CDI: Final = "docs/troubleshoot.md#cdifailed has what to do about each of these. It is tried again by itself"
+"""Of what the CDI specs lack: the text has why."""
+
 DEVICE: Final = {
     Cause.XID: f"look the XID up in NVIDIA's catalogue; {_RESET}",
     Cause.ECC: f"{_RESET}{_AGAIN}",
@@ -114,10 +117,7 @@ DEVICE: Final = {
         "nvidia-smi as root on the node makes the device nodes, or nvidia-modprobe; nvidia-persistenced keeps them. "
         "It comes by itself then"
     ),
-    Cause.CDI_MISSING: (
-        "see the log's line CDIFailed; /var/run/cdi and the driver root must be mounted in nvdp's pod. "
-        "It is tried again by itself"
-    ),
+    Cause.CDI_MISSING: CDI,
     Cause.IMEX_MISSING: (
         "nvidia-modprobe -s -i CHANNEL on the node makes the channel's node, and nvidia-imex must run there; or take "
         "imex.required out of the file"
@@ -197,6 +197,7 @@ TROUBLE: Final = {
     Reason.PORT_TAKEN.word: "ss -ltnp on the node shows who has it; it is tried again by itself",
     Reason.WATCH_DEGRADED.word: "raise fs.inotify.max_user_instances and fs.inotify.max_user_watches on the node",
     Reason.STATE_DAMAGED.word: "space and permissions of --state-dir: df -h; it is tried again by itself",
+    Reason.CDI_FAILED.word: CDI,
     Reason.CONFIG_MOUNT_STATIC.word: "mount the ConfigMap as a directory, without subPath",
     Reason.SERVICE_RESTARTED.word: "a defect of nvdp: please report its log's line ServiceRestarted, with its trace",
 }

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from nvdp.__main__ import main
+from tests.host.layouts import build_tree
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/plan.md").read_text()
@@ -89,7 +90,7 @@ def test_json_has_all_that_the_text_has_and_more(nvdp):
         "warnings",
         "notes",
     ]
-    assert answer["node"] == {"name": "a100-t400", "gpusFound": 9, "gpusOurs": 8}
+    assert answer["node"] == {"name": "a100-t400", "platform": "nvml", "gpusFound": 9, "gpusOurs": 8}
     assert answer["configuration"]["source"] == MIXED
     assert [(row["resource"], row["advertised"], row["healthy"]) for row in answer["resources"]] == [
         ("nvidia.com/gpu", 5, 4),
@@ -295,6 +296,59 @@ def test_a_machine_without_a_driver_is_exit_code_1(nvdp, write):
     code, out, err = nvdp("--node", write("driver: {state: missing}\ngpus: [{model: t4}]", "new.yaml"))
     assert (code, out) == (1, "")
     assert err.count("\n") == 1
+
+
+# what containers would be handed
+
+BY_CDI = "flags: {plugin: {deviceListStrategy: cdi-cri, nvidiaCTKPath: /usr/bin/hook}}"
+DRIVER = """
+usr/lib64/libcuda.so.535.54.03
+usr/lib64/libnvidia-ml.so.535.54.03
+usr/bin/hook*
+"""
+WSL2 = "platform: wsl\ngpus: [{model: t4, count: 2}]"
+
+
+def test_on_a_node_it_says_whether_the_cdi_specs_can_be_written_and_writes_none(nvdp, write, tmp_path):
+    driver = build_tree(tmp_path / "driver", DRIVER)
+    machine = write("driver: {version: 535.54.03}\ngpus: [{model: t4, count: 3}]", "node.yaml")
+    shared = ("--config", write(BY_CDI), "--simulated-node", machine, "--strict")
+    places = [f"--{name}={tmp_path / name}" for name in ("run-dir", "state-dir", "kubelet-root", "cdi-dir")]
+    by_driver = f"--container-driver-root={driver}"
+    assert [nvdp(*shared, *places, by_driver)[0], (tmp_path / "cdi-dir").exists()] == [0, False]
+
+    (driver / "usr/bin/hook").unlink()
+    code, out, _ = nvdp(*shared, *places, by_driver)
+    assert code == 3
+    assert "warning: /usr/bin/hook: no such program on this node" in out
+    assert "LEFT OUT" not in out
+
+    (tmp_path / "cdi-dir").touch()
+    code, out, _ = nvdp(*shared, *places, by_driver)
+    assert code == 3
+    (warning,) = [line for line in out.splitlines() if "CDIMissing: " in line]
+    assert warning.startswith(f"warning: CDIMissing: {tmp_path / 'cdi-dir'}: cannot be read: Not a directory")
+    assert warning.endswith("; 3 devices take no new pods (index 0, 1, 2)")
+    assert out.count("  unhealthy    listed Unhealthy under nvidia.com/gpu: CDIMissing\n") == 3
+
+
+def test_from_a_node_file_nobody_can_tell_whether_the_specs_can_be_written_and_a_note_says_so(nvdp, write):
+    code, out, _ = nvdp("--config", write(BY_CDI), "--node", "t4", "--strict")
+    assert code == 0
+    assert "note: flags.plugin.deviceListStrategy: whether the CDI specs can be written, the node alone can tell" in out
+    assert "CDI specs" not in nvdp("--node", "t4")[1]
+
+
+def test_flags_that_run_would_warn_of_are_a_warning_here_too(nvdp):
+    code, out, _ = nvdp("--node", "t4", "--cdi-disable-hooks", "update-ldcash", "--strict")
+    assert code == 3
+    assert "warning: --cdi-disable-hooks: update-ldcash is not known and has no effect" in out
+
+
+def test_a_platform_on_which_all_gpus_are_one_device_is_named(nvdp, write):
+    machine = write(WSL2, "wsl.yaml")
+    assert nvdp("--node", machine)[1].startswith("node wsl   WSL2   1 GPU found, 1 ours")
+    assert json.loads(nvdp("--node", machine, "--json")[1])["node"]["platform"] == "wsl"
 
 
 # what it says of large and unusual nodes

@@ -208,9 +208,14 @@ def test_a_disk_that_is_full_read_only_or_gone_is_told_with_what_to_do_and_the_f
         full.write("{GPU}", b"before")
         attempt(full.write, "{GPU}", b"x" * 100_000)
         print(full.load(), len(list(full.directory.iterdir())))
+        attempt(full.check_writable, "{GPU}")
+        attempt((full.directory / "of others").write_bytes, b"x" * 60_000)
+        attempt(full.check_writable, "{GPU}")
+        attempt(sealed.check_writable, "{GPU}")
         attempt(sealed.write, "{GPU}", b"after")
         attempt(sealed.remove, "{GPU}")
         print(sealed.load())
+        attempt(seen.check_writable, "{GPU}")
         attempt(seen.write, "{GPU}", b"after")
     """
     command = [*launcher, *build_command(script, full, sealed, seen)]
@@ -220,10 +225,12 @@ def test_a_disk_that_is_full_read_only_or_gone_is_told_with_what_to_do_and_the_f
     assert told == [
         f"{full}/{GPU}: cannot be written: No space left on device; free some space there",
         f"{{'{GPU}': b'before'}} 1",
-        f"{sealed}/{GPU}: cannot be written: Read-only file system; {remedy}",
+        *("done", "done"),
+        f"{full}/{GPU}: cannot be written: No space left on device; free some space there",
+        *[f"{sealed}/{GPU}: cannot be written: Read-only file system; {remedy}"] * 2,
         f"{sealed}/{GPU}: cannot be removed: Read-only file system; {remedy}",
         f"{{'{GPU}': b'before'}}",
-        f"{seen}/{GPU}: cannot be written: No such file or directory; {gone}",
+        *[f"{seen}/{GPU}: cannot be written: No such file or directory; {gone}"] * 2,
     ]
 
 
@@ -236,6 +243,8 @@ def test_a_directory_that_cannot_be_one_is_told_in_one_line(tmp_path):
         HostError, match=r"^\S+/cdi/\S+: cannot be written: Not a directory; mount hostPath \S+/cdi \(type"
     ):
         files.write(GPU, b"")
+    with pytest.raises(HostError, match="cannot be written: Not a directory"):
+        files.check_writable(GPU)
     assert files.fingerprint() == ()
     files.remove_abandoned()
 
@@ -246,7 +255,11 @@ def test_in_a_pod_nothing_is_written_where_the_node_would_not_see_it(tmp_path):
     files = CdiFiles(tmp_path / "run" / "cdi", in_pod=True, mountinfo=mounts)
     with pytest.raises(HostError, match=r"the directory is not mounted; mount hostPath \S+/run/cdi "):
         files.write(GPU, b"")
+    with pytest.raises(HostError, match="the directory is not mounted"):
+        files.check_writable(GPU)
     assert not files.directory.exists()
     mounts.write_text(f"1 0 0:50 / / rw - overlay overlay rw\n2 1 0:60 / {tmp_path}/run rw - tmpfs tmpfs rw\n")
+    files.check_writable(GPU)
+    assert not files.directory.exists()
     files.write(GPU, b"")
     assert files.load() == {GPU: b""}

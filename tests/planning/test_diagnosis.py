@@ -172,6 +172,10 @@ CASES = {
         bad("NotRegistered", resources=(resource(missing="the kubelet refuses: no"), resource(SHARED, missing="y"))),
         ("RegistrationFailed", Gravity.NOT_READY, f"{GPU}: the kubelet refuses: no", "journalctl"),
     ),
+    "specs that cannot be written": (
+        well(troubles=(Trouble(reason="CDIFailed", text="/var/run/cdi: read-only"),)),
+        ("CDIFailed", Gravity.DEGRADED, "/var/run/cdi: read-only", "docs/troubleshoot.md#cdifailed has what to do"),
+    ),
     "a part that died": (
         well(troubles=(Trouble(reason="ServiceRestarted", text="watch: KeyError", since=1795921927.0),)),
         ("ServiceRestarted", Gravity.DEGRADED, "watch: KeyError (since 2026-11-29T03:12:07Z)", "report"),
@@ -428,7 +432,7 @@ REMEDIES = [
     (Cause.ROW_REMAP_FAILURE, None, "GPUReset", "replace the card"),  # no reset ends that
     (Cause.NODES_MISSING, None, "", "nvidia-modprobe"),
     (Cause.NODES_MISSING, None, "GPUReset", "nvidia-modprobe"),
-    (Cause.CDI_MISSING, None, "", "CDIFailed"),
+    (Cause.CDI_MISSING, None, "", "docs/troubleshoot.md#cdifailed"),
     (Cause.IMEX_MISSING, None, "", "nvidia-imex"),
     (Cause.LOST, None, "", "drain the node and reboot it; if the card is lost again"),
 ]  # fmt: skip

@@ -10,14 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nvdp.model.cdi import CdiClass, CdiState, qualify
 from nvdp.model.inventory import Fault, Inventory, UnreadableGpu
 from nvdp.model.listing import Strategy
 from nvdp.model.reasons import Cause
 from nvdp.planning.allotment import resolve_pins
 from nvdp.planning.assignment import Form
+from nvdp.planning.left_out import Why
 from nvdp.planning.means import Means
 from nvdp.planning.plan import build_plan
-from nvdp.planning.preview import Node, Why, build_preview, find_refusal
+from nvdp.planning.preview import Node, build_preview, find_refusal
 from tests.planning.values import GPU, SHARED, ailment, answer, gpu, holding, inputs, inventory, parse, sliced, uuid
 
 MPS = "nvidia.com/gpu.mps"
@@ -354,3 +356,45 @@ def test_what_was_in_the_way_under_another_configuration_is_not_shown():
     assert set(build_preview(parse(), node(3, ailments=ailments)).node.ailments) == {uuid(2)}
     cdi = parse("flags: {plugin: {deviceListStrategy: cdi-cri}}")
     assert set(build_preview(cdi, node(3, ailments=ailments)).node.ailments) == {uuid(0), uuid(2)}
+
+
+BY_CDI = "flags: {plugin: {deviceListStrategy: cdi-cri}}"
+
+
+def test_where_it_is_known_what_the_specs_would_hold_what_they_lack_now_is_of_no_account():
+    names = frozenset(qualify(CdiClass.GPU, uuid(number)) for number in range(2))
+    specs = CdiState(names=names, answered=True)
+    known = node(2, ailments={uuid(0): ailment(Cause.CDI_MISSING)}, means=Means(specs=specs))
+    preview = build_preview(parse(BY_CDI), known)
+    assert (preview.node.ailments, preview.warnings, preview.is_doubtful) == ({}, (), False)
+
+
+def test_what_keeps_all_devices_back_alike_is_a_warning_told_once_and_by_name_at_each():
+    specs = CdiState(answered=True, problem="/var/run/cdi: read-only")
+    preview = build_preview(parse(BY_CDI), node(3, means=Means(specs=specs)))
+    assert preview.warnings == ("CDIMissing: /var/run/cdi: read-only; 3 devices take no new pods (index 0, 1, 2)",)
+    assert {(one.text, one.brief) for one in preview.left_out} == {
+        ("CDIMissing: /var/run/cdi: read-only", "CDIMissing")
+    }
+    assert preview.is_doubtful
+
+
+def test_devices_held_back_each_for_its_own_nodes_are_one_warning_and_keep_their_texts():
+    means = Means(missing_nodes=("/dev/nvidia0", "/dev/nvidia2"))
+    preview = build_preview(parse("flags: {plugin: {passDeviceSpecs: true}}"), node(3, means=means))
+    (warning,) = preview.warnings
+    assert warning == (
+        "NodesMissing: /dev/nvidia0 is not on this node (and 1 more like this); 2 devices take no new pods (index 0, 2)"
+    )
+    assert [one.brief for one in preview.left_out] == [
+        f"NodesMissing: /dev/nvidia{number} is not on this node" for number in (0, 2)
+    ]
+
+
+def test_cards_that_ail_themselves_are_no_warning():
+    preview = build_preview(parse(), node(2, ailments={uuid(0): ailment(Cause.LOST), uuid(1): ailment(Cause.LOST)}))
+    assert (preview.warnings, preview.is_doubtful) == ((), False)
+
+
+def test_what_the_callers_doubt_is_a_warning():
+    assert build_preview(parse(), node(1, doubts=("--flag: no effect",))).warnings == ("--flag: no effect",)
