@@ -119,10 +119,11 @@ def _find_ailing(status: Status) -> Iterator[Finding]:
     for (cause, text, action, xid), devices in groups.items():
         pods = sorted({pod for device in devices for pod in users.get(device.uuid, ())})
         used = f"; used by {join_some(pods)}" if pods else ""
+        what = cause.value if any(text in trouble.text for trouble in status.troubles) else f"{cause.value}: {text}"
         yield Finding(
             reason=Reason.DEVICE_UNHEALTHY.word,
             gravity=Gravity.DEGRADED,
-            cause=f"{name_devices(devices)}: {cause.value}: {text}; no new pods there{used}",
+            cause=f"{name_devices(devices)}: {what}; no new pods there{used}",
             remedy=remedies.find_device_remedy(cause, action=action, xid=xid).format(index=list_indices(devices)),
         )
 

@@ -489,3 +489,13 @@ def test_any_status_can_be_diagnosed_and_what_is_not_ready_says_why(status):
 def test_a_list_of_names_is_cut_to_five_and_counts_the_rest(names):
     text = join_some(names)
     assert (f"and {len(names) - 5} more" in text) == (len(names) > 5)
+
+
+def test_a_text_that_a_trouble_has_is_not_repeated_for_the_devices_that_suffer_from_it():
+    troubles = (Trouble(reason="CDIFailed", text="/var/run/cdi: read-only; no such hook"),)
+    devices = tuple(device(number, Cause.CDI_MISSING, "/var/run/cdi: read-only") for number in range(2))
+    why, whose = diagnose(well(troubles=troubles, devices=devices))
+    assert (why.reason, why.cause) == ("CDIFailed", "/var/run/cdi: read-only; no such hook")
+    assert (whose.reason, whose.cause) == ("DeviceUnhealthy", "GPUs 0, 1: CDIMissing; no new pods there")
+    (alone,) = diagnose(well(devices=devices))
+    assert alone.cause == "GPUs 0, 1: CDIMissing: /var/run/cdi: read-only; no new pods there"
