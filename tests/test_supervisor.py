@@ -11,6 +11,7 @@ import pytest
 
 from nvdp.kubelet.sockets import SocketIdentity
 from nvdp.model.held import Held, Source
+from nvdp.model.platforms import TEGRA_UUID, WSL_UUID
 from nvdp.model.reasons import Cause, Reason
 from nvdp.model.status import DriverState
 from nvdp.services.events import AllocateAnswered, HeldRead, OfferedRead, Ping
@@ -618,6 +619,22 @@ def test_the_loop_answers_whether_it_turns():
     node.clock.put(ping)
     node.run(0.0)
     assert ping.answered.is_set()
+
+
+@pytest.mark.timeout(20)
+def test_two_devices_that_can_never_be_offered_together_do_not_keep_the_loop_busy():
+    """What was found as one system and then as another stays known for a while, as vanished."""
+    wsl, tegra = gpu(0, uuid=WSL_UUID, pci=None), gpu(0, uuid=TEGRA_UUID, pci=None)
+    node = started(sliced(2), gpus=(wsl,))
+    node.scan(wsl, tegra, ailments={WSL_UUID: ailment(Cause.VANISHED)})
+    node.run(60.0)
+    assert node.healthy(GPU) == replicas(TEGRA_UUID, 0, 1)
+    waits = node.clock.waits
+    node.read(sliced(2, more="allocation: {numaHints: false}"), text=b"x")
+    node.run(60.0)
+    assert node.healthy(GPU) == replicas(TEGRA_UUID, 0, 1)
+    assert node.clock.waits - waits < 100
+    assert node.record.texts(Reason.MODE_CHANGE_WAITING) == []
 
 
 # latency

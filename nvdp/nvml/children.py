@@ -57,10 +57,14 @@ class NvmlChildren:
         self._abandoned: list[NvmlClient] = []
         self._closing = False
 
-    def use(self, source: Source) -> bool:
-        """Start the next children with this source; whether it is another one."""
-        before, self._source = self._source, source
-        return before != source
+    @property
+    def source(self) -> Source:
+        """What the next children are started with."""
+        return self._source
+
+    def use(self, source: Source) -> None:
+        """Start the next children with this source."""
+        self._source = source
 
     def _choose_source(self) -> list[str]:
         discovery = ["--discovery", self._source.discovery.value]

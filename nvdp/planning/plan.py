@@ -231,9 +231,12 @@ class _Drafting:
         self._planned[form.resource] = self._planned.get(form.resource, 0) + len(numbers)
 
     def _judge(self, device: Device, form: Form) -> tuple[Cause | None, str]:
-        foreign = dict(self._rivals.find_foreign(device, form))
-        if self._inputs.config.allocation.mode_change is ModeChangeRule.IMMEDIATE:
-            foreign = {}  # as NVIDIA's plugin does it, by choice: pods may share what one of them was given alone
+        ailment = self._inputs.ailments.get(device.uuid)
+        is_gone = ailment is not None and ailment.cause is Cause.VANISHED
+        # What is gone waits for nobody. At once, as NVIDIA's plugin does it, is by choice: pods may share what one of
+        # them was given alone.
+        waits = not is_gone and self._inputs.config.allocation.mode_change is not ModeChangeRule.IMMEDIATE
+        foreign = dict(self._rivals.find_foreign(device, form)) if waits else {}
         cause, text = None, ""
         for old, ids in foreign.items():
             verdict = may_give_up(self._inputs.given.get(old.resource), ids, self._waiting, resource=old.resource)
@@ -248,7 +251,6 @@ class _Drafting:
             cause, text = Cause.HELD, self._numbering.renumbered[device.uuid].text
         if device.uuid in self._cordoned:
             return Cause.CORDONED, self._cordoned[device.uuid]
-        ailment = self._inputs.ailments.get(device.uuid)
         return (ailment.cause, ailment.text) if ailment is not None else (cause, text)
 
     def _numbers(self, ids: Sequence[str], assignment: Assignment, form: Form) -> tuple[int, ...]:

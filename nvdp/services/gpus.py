@@ -40,10 +40,11 @@ _RELEASE_LOOK_S: Final = 0.05
 
 
 class _Wake(msgspec.Struct, frozen=True):
-    """Look at the clock again, at the GPUs as they are known, or at everything."""
+    """Look at the clock again, at the GPUs as they are known, or at everything; ``otherwise``: by other means."""
 
     at_gpus: bool = False
     at_everything: bool = False
+    otherwise: bool = False
 
 
 class _ProbeDone(msgspec.Struct, frozen=True):
@@ -146,8 +147,9 @@ class GpuService:
         )
         if source is not None:
             self._nodes.use_driver_root(source.driver_root)
-        moved = source is not None and self._children.use(source)
-        self._inbox.put(_Wake(at_everything=moved))
+        before, after = self._children.source, source or self._children.source
+        self._children.use(after)
+        self._inbox.put(_Wake(at_everything=before != after, otherwise=before.discovery is not after.discovery))
 
     def look_now(self) -> None:
         """Scan at once, in a new session, which also sees what was plugged in since."""
@@ -244,7 +246,7 @@ class GpuService:
         elif isinstance(message, WatchEnded):
             self._watching.take_end(message, self._session.pid)
         elif message.at_everything:
-            self._rounds.look_anew()
+            self._rounds.look_anew(otherwise=message.otherwise)
         elif message.at_gpus:
             self._rounds.look_soon()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
@@ -25,6 +26,8 @@ from nvdp.services.offers import Cause
 from nvdp.services.picture import Picture
 from nvdp.services.specs import Specs
 from nvdp.services.telling import Telling
+
+_AGAIN_S: Final = 0.1
 
 
 class Planner:
@@ -116,6 +119,9 @@ class Planner:
         self._picture.note_plan(plan)
         if offers.carry_out(plan.lists, cause=self._cause):
             memory.remember_names(plan.lists)
+        elif plan.check_at is not None:
+            # Nothing was given out that this moment could still depend on: whatever is waited for, it takes time.
+            self.plan = plan = msgspec.structs.replace(plan, check_at=max(plan.check_at, self._clock() + _AGAIN_S))
         self._cause = None
         self._telling.tell_plan(self._told, plan)
         self._told = plan

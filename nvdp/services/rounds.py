@@ -88,10 +88,12 @@ class Rounds:
         """The next scan is due now."""
         self._scan_due_at = self._clock()
 
-    def look_anew(self) -> None:
-        """The next scan is due now, in a new session."""
+    def look_anew(self, *, otherwise: bool = False) -> None:
+        """The next scan is due now, in a new session; if it is to look ``otherwise``, this one is not gone back to."""
         self.look_soon()
         self._with.session.renew()
+        if otherwise:
+            self._with.session.close()
 
     def find_due(self) -> float:
         """When there is something to do (monotonic seconds), should nothing come in before."""

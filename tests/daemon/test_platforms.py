@@ -26,7 +26,7 @@ def share(**flags):
     return build_config(2, flags={**flags, "plugin": {"passDeviceSpecs": True}})
 
 
-def test_the_one_device_is_offered_held_and_handed_out_as_any_other(kubelet, start, config_map, root):
+def test_the_one_device_is_offered_held_and_handed_out_as_any_other(kubelet, start, machine, config_map, root):
     daemon = start(share(), wait=True)
     assert kubelet.devices(GPU).keys() == WSL
     pod = kubelet.admit("team/a", {"main": {GPU: 1}})
@@ -50,3 +50,9 @@ def test_the_one_device_is_offered_held_and_handed_out_as_any_other(kubelet, sta
     assert dict(other.response(GPU).envs) == {"NVIDIA_VISIBLE_DEVICES": "tegra"}
     assert list(other.response(GPU).devices) == []
     again.wait_ready()
+
+    # NVML alone is to be asked, and this machine has none: what was found otherwise is not gone on with.
+    machine.path.write_text("platform: tegra\n")
+    config_map.publish(share(deviceDiscoveryStrategy="nvml"))
+    again.log.wait_for("DriverLost", text="libnvidia-ml.so.1 not found")
+    kubelet.wait_until(lambda: not healthy(kubelet), LIMIT_S)
