@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import msgspec
 
 from nvdp.model.listing import ResourceList, Strategy
+from nvdp.model.platforms import ALL_THERE_IS
 from nvdp.model.reasons import Cause, Reason
 from nvdp.model.status import EXCLUDED
 from nvdp.planning.ailing import Ailments
@@ -139,7 +140,7 @@ def _together(changes: list[ModeChange]) -> list[Announcement]:
         groups.setdefault((change.before, change.after, change.holder), []).append(change.gpu_uuid)
     found = []
     for (before, after, holder), gpus in groups.items():
-        text = f"{join_some(gpus)}: {_describe_change(before, after)}"
+        text = f"{join_some(gpus)}: {_describe_change(before, after, gpus)}"
         if holder:
             fields = {"devices": gpus, "pod": holder}
             found.append(Announcement(Reason.MODE_CHANGE_WAITING, f"{text} waits for {holder}", fields))
@@ -148,10 +149,11 @@ def _together(changes: list[ModeChange]) -> list[Announcement]:
     return found
 
 
-def _describe_change(before: Form, after: Form) -> str:
+def _describe_change(before: Form, after: Form, uuids: Sequence[str]) -> str:
     """The names of both forms, or the forms where the name stays; it may even be of another layout of the GPU."""
     if before == after:
-        return f"{after.resource} in the new MIG layout"
+        how = "as the one device of this system" if ALL_THERE_IS.issuperset(uuids) else "in the new MIG layout"
+        return f"{after.resource} {how}"
     return f"{before} → {after}" if before.resource == after.resource else f"{before.resource} → {after.resource}"
 
 

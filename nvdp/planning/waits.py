@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from nvdp.model.platforms import ALL_THERE_IS
 from nvdp.model.reasons import Cause
 from nvdp.model.status import Wait
 from nvdp.planning.assignment import Assignment, Form
@@ -63,9 +64,12 @@ def _change(change: ModeChange, leaving: _Leaving) -> Wait:
     """The names of both forms, or the forms themselves where the name stays."""
     renamed = change.before.resource != change.after.resource
     before = change.before.resource if renamed else str(change.before)
+    if change.before == change.after:
+        how = "found as another system" if change.gpu_uuid in ALL_THERE_IS else "in another MIG layout"
+        before = f"{change.before.resource} {how}"
     return Wait(
         gpu_uuid=change.gpu_uuid,
-        before=before if change.before != change.after else f"{change.before.resource} in another MIG layout",
+        before=before,
         after=change.after.resource if renamed else str(change.after),
         devices=leaving.devices,
         holders=tuple(leaving.holders) or ((change.holder,) if change.holder else ()),
