@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -152,7 +152,7 @@ def _together(changes: list[ModeChange]) -> list[Announcement]:
 def _describe_change(before: Form, after: Form, uuids: Sequence[str]) -> str:
     """The names of both forms, or the forms where the name stays; it may even be of another layout of the GPU."""
     if before == after:
-        how = "as the one device of this system" if ALL_THERE_IS.issuperset(uuids) else "in the new MIG layout"
+        how = "as the one device of this system" if {*uuids} <= {*ALL_THERE_IS} else "in the new MIG layout"
         return f"{after.resource} {how}"
     return f"{before} → {after}" if before.resource == after.resource else f"{before.resource} → {after.resource}"
 
