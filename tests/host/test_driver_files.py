@@ -57,6 +57,24 @@ def test_the_driver_of_each_known_system_is_found_as_written_down(tmp_path, layo
     assert render(look(build_tree(tmp_path, layout))) == load_expected(layout)
 
 
+@pytest.mark.parametrize("layout", ["ubuntu", "rhel"])
+def test_of_a_root_of_which_only_usr_is_seen_all_is_found_but_sockets_and_what_is_in_etc(tmp_path, layout):
+    whole = build_tree(tmp_path / "whole", layout)
+    part = tmp_path / "part"
+    part.mkdir()
+    (whole / "usr").rename(part / "usr")
+    seen = look(part)
+    text = load_expected(layout)
+    for name in ("library_dirs", "libraries", "binaries", "firmware", "links"):
+        assert section(render(seen), name) == section(text, name)
+    assert set(section(text, "configs")) - set(section(render(seen), "configs")) == {"  /etc/OpenCL/vendors/nvidia.icd"}
+    assert seen.sockets == ()
+
+
+def section(text, name):
+    return re.search(rf"^{name}:\n((?:  .*\n)*)", text, re.MULTILINE)[1].splitlines()
+
+
 # What a container needs for CUDA and for graphics: the list of the plugin's behaviour, section 3.2.
 EVERYWHERE = (
     "*/libcuda.so.*.*",

@@ -65,8 +65,10 @@ def merge(base: Any, change: Any, key: str = "") -> Any:
         return {**merged, **{name: change[name] for name in change if name not in base}}
     if isinstance(base, list) and isinstance(change, list) and key in _MERGE_KEYS:
         by = _MERGE_KEYS[key]
-        changes = {item[by]: item for item in change}
-        merged_items = [merge(item, changes.pop(item[by])) if item[by] in changes else item for item in base]
+        gone = {item[by] for item in change if item.get("$patch") == "delete"}
+        changes = {item[by]: item for item in change if item[by] not in gone}
+        stay = [item for item in base if item[by] not in gone]
+        merged_items = [merge(item, changes.pop(item[by])) if item[by] in changes else item for item in stay]
         return [*changes.values(), *merged_items]
     return change
 

@@ -15,6 +15,7 @@ from nvdp.config.load import parse_config
 from nvdp.config.options import list_options, parse_options
 from nvdp.config.process import HOST_ETC, ProcessOptions
 from nvdp.model.listing import DeviceListStrategy
+from nvdp.planning.response import VISIBLE_DEVICES, VOLUME_MOUNT_ROOT
 
 ROOT = Path(__file__).resolve().parents[2]
 MANIFESTS = ROOT / "manifests"
@@ -271,6 +272,25 @@ def test_with_cdi_the_specs_lie_where_runtimes_look_and_the_driver_where_it_is_l
     assert container["securityContext"] == plain["securityContext"], "it takes no more rights"
 
 
+def test_the_patch_that_lets_nvdp_read_less_leaves_usr_where_it_is_looked_for():
+    page = (MANIFESTS.parent / "docs/cdi.md").read_text().split("**Less to read.**")[1]
+    content = yaml.safe_load(re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)[0])
+    before = find(
+        kustomize.patch_all(kustomize.build(MODES["base"]), MANIFESTS / "components/cdi"),
+        "DaemonSet",
+    )
+    after = kustomize.merge(before, yaml.safe_load(content["patches"][0]["patch"]))
+    kubernetes_validate.validate(after, kubernetes_validate.latest_version(), strict=True)
+    (container,) = kustomize.pod_spec(after)["containers"]
+    (volume,) = [one for one in kustomize.pod_spec(after)["volumes"] if one["name"] == "driver-root"]
+    (mount,) = [one for one in container["volumeMounts"] if one["name"] == "driver-root"]
+    flags = parse_config("version: v1", name="file", overrides=parse_options({}, environment(container))[1]).flags
+    root = Path(flags.plugin.container_driver_root)
+    assert Path(mount["mountPath"]).relative_to(root) == Path(volume["hostPath"]["path"]).relative_to("/")
+    assert (mount["readOnly"], mount["mountPropagation"]) == (True, "HostToContainer")
+    assert volume["hostPath"]["type"] == "Directory"
+
+
 def test_the_runtimes_configuration_is_mounted_where_the_check_looks_and_can_only_be_read():
     objects = kustomize.patch_all(kustomize.build(MODES["base"]), MANIFESTS / "components/runtime-check")
     kubernetes_validate.validate(find(objects, "DaemonSet"), kubernetes_validate.latest_version(), strict=True)
@@ -294,6 +314,14 @@ def test_a_policy_is_valid_and_leaves_alone_what_runs_the_gpus(path: Path):
     assert binding["spec"]["policyName"] == policy["metadata"]["name"]
     (rule,) = binding["spec"]["matchResources"]["namespaceSelector"]["matchExpressions"]
     assert (rule["operator"], rule["values"]) == ("NotIn", ["nvdp", "kube-system", "gpu-operator"])
+
+
+def test_what_is_refused_is_what_nvdp_itself_tells_runtimes_by():
+    policy, _ = kustomize.load(MANIFESTS / "admission/refuse.yaml")
+    rules = [rule["expression"] for rule in policy["spec"]["validations"]]
+    prefix = parse_config("version: v1", name="file").flags.plugin.cdi_annotation_prefix
+    for rule, word in zip(rules, (VISIBLE_DEVICES, Path(VOLUME_MOUNT_ROOT).name, prefix), strict=True):
+        assert f'"{word}"' in rule
 
 
 def test_no_manifest_names_a_registry():
