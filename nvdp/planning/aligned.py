@@ -49,6 +49,20 @@ def choose_aligned(weights: Weights, *, available: Iterable[int], required: Iter
     return Choice(places=_name(free, chosen), score=sum_pairs(part, chosen), bound=bound)
 
 
+def find_shortfalls(weights: Weights) -> dict[int, int]:
+    """By size, for 2, 4 and 8 of all these GPUs: how many percent of the most points a choice has for certain.
+
+    Sizes of which every choice is the best are left out. It takes some milliseconds where there are any.
+    """
+    places = range(len(weights))
+    choices = {
+        size: choose_aligned(weights, available=places, required=(), size=size)
+        for size in (2, 4, 8)
+        if size < len(weights)
+    }
+    return {size: 100 * one.score // one.bound for size, one in choices.items() if one.score < one.bound}
+
+
 def prepare_choice(weights: Weights) -> None:
     """Do now what the first choice by these weights would have to do. Nothing if it was done not long ago."""
     if 0 < len(weights) <= EXACT_UP_TO:

@@ -12,10 +12,11 @@ from nvdp.config.schema import Config, MigStrategy, PreStartCheck
 from nvdp.config.unbuilt import Outcome, find_unbuilt
 from nvdp.model.health import Ailment
 from nvdp.model.inventory import Inventory
-from nvdp.model.listing import DeviceListStrategy
+from nvdp.model.listing import DeviceListStrategy, Strategy
 from nvdp.model.names import Pattern
 from nvdp.model.reasons import Cause
 from nvdp.model.status import EXCLUDED
+from nvdp.planning.aligned import find_shortfalls
 from nvdp.planning.allotment import allot
 from nvdp.planning.devices import Device, list_known
 from nvdp.planning.entries import list_entries
@@ -86,6 +87,7 @@ def find_notes(
     yield from _find_idle_patterns(config, _find_ours(plan))
     yield from _find_moved_indices(config, plan, pins, unpinned)
     yield from _find_mixtures(plan)
+    yield from _find_shortfalls(plan)
     if DeviceListStrategy.VOLUME_MOUNTS in config.flags.plugin.device_list_strategy:
         key = "accept-nvidia-visible-devices-as-volume-mounts = true"
         where = "the NVIDIA container toolkit's config.toml"
@@ -204,3 +206,16 @@ def _find_mixtures(plan: Plan) -> Iterator[str]:
         if len(found) > 1:
             text = "a pod gets a whole GPU or a MIG device, as it happens; resources.mig would keep them apart"
             yield f"{resource}: {text}"
+
+
+def _find_shortfalls(plan: Plan) -> Iterator[str]:
+    """Where GPUs are too many, and connected too oddly, for a choice that is the best for certain."""
+    for resource, listed in plan.lists.items():
+        facts = listed.facts
+        found = find_shortfalls(facts.weights) if facts.strategy is Strategy.NONE else {}
+        if found:
+            told = ", ".join(f"{percent} % for {size}" for size, percent in found.items())
+            yield (
+                f"{resource}: {len(facts.weights)} GPUs are chosen one by one, for their links make no tree; of the "
+                f"points of the best set at least {told} are certain"
+            )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 import pytest
 
+from nvdp.model.topology import Ancestor, Connection
 from nvdp.planning.allotment import resolve_pins
 from nvdp.planning.means import Means
 from nvdp.planning.preview import Node, build_preview
@@ -244,3 +247,26 @@ def test_whole_gpus_and_mig_devices_under_one_name_are_pointed_out():
 def test_a_node_of_which_every_mig_device_is_excluded_is_one_of_which_every_gpu_is():
     text = "flags: {migStrategy: mixed}\ndevices: {exclude: [0]}"
     assert remarks(text, cut(0, "1g.10gb"))[0] == ["devices.exclude: every GPU of this node is excluded"]
+
+
+def ring(count):
+    """GPUs of which each has NVLinks to the next two: no tree."""
+    gpus = [gpu(number) for number in range(count)]
+    pairs = {tuple(sorted((number, (number + step) % count))): 3 - step for number in range(count) for step in (1, 2)}
+    links = tuple(
+        Connection(a=uuid(a), b=uuid(b), ancestor=Ancestor.SYSTEM, nvlinks=nvlinks)
+        for (a, b), nvlinks in sorted(pairs.items())
+    )
+    return msgspec.structs.replace(inventory(*gpus), connections=links)
+
+
+def test_gpus_that_are_too_many_for_the_best_choice_are_told_with_what_is_certain():
+    (note,) = build_preview(parse(), Node(inventory=ring(20))).notes
+    found = re.fullmatch(
+        r"nvidia.com/gpu: 20 GPUs .* one by one, .* at least (\d+) % for \d.* are certain", note
+    )
+    assert found is not None
+    assert 50 < int(found[1]) < 100
+    assert build_preview(parse(), Node(inventory=ring(16))).notes == ()
+    assert build_preview(parse(), Node(inventory=inventory(*(gpu(number) for number in range(20))))).notes == ()
+    assert build_preview(sliced(2), Node(inventory=ring(20))).notes == ()
