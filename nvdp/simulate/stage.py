@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from nvdp.errors import HostError, UsageError
+from nvdp.host.driver_places import EXPECTED_BINARIES, EXPECTED_LIBRARIES
 from nvdp.kubelet.sockets import PATH_LIMIT_BYTES
 from nvdp.nvml.simulated.nodefile import find_node_file, load_node
 from nvdp.simulate.configmap import ConfigMapDirectory
@@ -116,11 +117,14 @@ class Stage:
 def _lay_driver(root: Path, *, version: str) -> Path:
     """As much of a node's files as CDI specs must have: empty, since no container runs and no hook is started."""
     libraries, programs = root / "usr/lib64", root / "usr/bin"
-    libraries.mkdir(parents=True)
-    programs.mkdir()
-    for name in ("libcuda", "libnvidia-ml"):
+    firmware = root / "usr/lib/firmware/nvidia" / version
+    for directory in (libraries, programs, firmware):
+        directory.mkdir(parents=True)
+    for name in EXPECTED_LIBRARIES:
         (libraries / f"{name}.so.{version}").touch()
-    (programs / "nvidia-ctk").touch(mode=0o755)
+    for name in (*EXPECTED_BINARIES, "nvidia-ctk"):
+        (programs / name).touch(mode=0o755)
+    (firmware / "gsp.bin").touch()
     return root
 
 
