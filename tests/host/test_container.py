@@ -120,9 +120,7 @@ INJECTED = {
 # Where the driver root is mounted a new driver is found there. Access to nodes that came later no mount gives, and no
 # mount can follow a directory; a privileged container has all access, and never sees the former.
 MOUNTED = {
-    "no access": {
-        state: MAY_NOT_OPEN for state in DriverState if state not in {DriverState.READY, DriverState.PAUSED}
-    },
+    "no access": {state: MAY_NOT_OPEN for state in DriverState if state not in {DriverState.READY, DriverState.PAUSED}},
     "no directory": dict.fromkeys(DriverState, GONE),
 }
 

@@ -262,9 +262,7 @@ def ring(count):
 
 def test_gpus_that_are_too_many_for_the_best_choice_are_told_with_what_is_certain():
     (note,) = build_preview(parse(), Node(inventory=ring(20))).notes
-    found = re.fullmatch(
-        r"nvidia.com/gpu: 20 GPUs .* one by one, .* at least (\d+) % for \d.* are certain", note
-    )
+    found = re.fullmatch(r"nvidia.com/gpu: 20 GPUs .* one by one, .* at least (\d+) % for \d.* are certain", note)
     assert found is not None
     assert 50 < int(found[1]) < 100
     assert build_preview(parse(), Node(inventory=ring(16))).notes == ()
