@@ -14,6 +14,7 @@ from tests.virtual.node import VirtualNode
 
 A, B, C = uuid(0), uuid(1), uuid(2)
 CDI = "flags: {plugin: {deviceListStrategy: cdi-cri}}"
+ENVVAR = "flags: {plugin: {deviceListStrategy: envvar}}"
 NODES = "flags: {plugin: {passDeviceSpecs: true}}"
 BY_INDEX = "flags: {plugin: {deviceListStrategy: cdi-cri, deviceIDStrategy: index}}"
 
@@ -146,6 +147,23 @@ def test_lists_that_wait_for_the_specs_tell_what_happened_meanwhile():
     node.scan(gpu(0), gpu(1), gpu(2), ailments={A: ailment(Cause.XID)})
     node.run(60.0)
     assert lists_of(node)[-1] == [B, C]
+
+
+def test_lists_wait_for_a_writer_that_hangs_no_longer_however_many_devices_come_one_after_the_other():
+    node = started(CDI)
+    node.writes_specs_s = None
+    began, gpus = node.clock.now, [gpu(0), gpu(1)]
+    for number in range(2, 5):
+        gpus.append(gpu(number))
+        node.scan(*gpus)
+        node.run(PATIENCE_S - 1.0)
+    (_, first), (at, second) = node.actor(GPU).taken[:2]
+    assert len(first.devices) == 2
+    assert {device.id for device in second.devices} >= {A, B, uuid(2), uuid(3)}
+    assert at == pytest.approx(began + PATIENCE_S, abs=0.1)
+    node.run(PATIENCE_S)
+    assert node.healthy(GPU) == [A, B]
+    assert len(node.unhealthy(GPU)) == 3
 
 
 @pytest.mark.requirement(14)
@@ -357,6 +375,85 @@ def test_an_index_by_which_a_pod_got_its_gpu_stays_a_name_of_that_gpu_unless_it_
     node.read(parse(CDI), text=b"by UUID")
     node.run(60.0)
     assert set(names_wished(node)) == {(A,), (B,)}
+
+
+@pytest.mark.requirement(46)
+def test_what_pods_got_by_cdi_is_written_after_a_reboot_too_though_the_file_says_nothing_of_it_any_more():
+    extras = "imex: {channelIDs: [0]}"
+    node = started(f"{BY_INDEX}\n{extras}", imex_channels=(0,))
+    node.allocate("pod", B, GPU)
+    node.run(10.0)
+    node.read(parse(extras), text=extras.encode())
+    node.run(10.0)
+    node.allocate("by variable", A, GPU)
+    node.run(60.0)
+    assert node.record.by_cdi == {GPU: (B,)}
+    node.wishes.clear()
+    node.restart_daemon(60.0)
+    node.read(parse(extras), text=extras.encode())
+    node.scan(gpu(0), gpu(1), imex_channels=(0,))
+    node.run(10.0)
+    wish = node.wishes[-1]
+    assert (wish.enabled, wish.is_leftover, wish.imex_channels) == (True, True, (0,))
+    assert names_wished(node) == [(B, "1")]
+    assert (node.healthy(GPU), node.unhealthy(GPU)) == ([A, B], [])
+    del node.pods["pod"]
+    node.holders.ask()  # as the service does by itself
+    node.run(10.0)
+    assert not node.wishes[-1].enabled
+    assert node.record.by_cdi == {}
+
+
+@pytest.mark.requirement(46)
+@pytest.mark.parametrize("is_in_flight", [True, False], ids=["during", "before"])
+@pytest.mark.parametrize("recorded_s", [0.0, 1.5], ids=["seen", "unseen"])
+def test_a_pod_that_gets_its_gpu_by_cdi_while_the_file_goes_back_is_remembered(is_in_flight, recorded_s):
+    node = started(CDI)
+    node.recorded_s = recorded_s
+    if is_in_flight:
+        with node.actor(GPU).feed.allocating([B]):
+            node.read(parse(ENVVAR), text=ENVVAR.encode())
+            node.run(0.5)
+        node.run(recorded_s)
+        node.pods["pod"] = (GPU, B)
+    else:
+        node.allocate("pod", B, GPU)
+        node.read(parse(ENVVAR), text=ENVVAR.encode())
+    node.run(60.0)
+    node.holders.ask()  # as the service does by itself
+    node.run(10.0)
+    assert node.record.by_cdi == {GPU: (B,)}
+    node.wishes.clear()
+    node.restart_daemon(60.0)
+    node.read(parse(ENVVAR), text=ENVVAR.encode())
+    node.scan(gpu(0), gpu(1))
+    node.run(10.0)
+    assert names_wished(node) == [(B,)]
+
+
+def test_what_a_pod_may_have_got_by_cdi_is_remembered_at_once_and_forgotten_when_nobody_has_it():
+    node = started(CDI)
+    node.allocate("pod", B, GPU)
+    node.run(0.001)
+    assert node.record.by_cdi == {GPU: (B,)}
+    node.pods.clear()
+    node.read(parse(ENVVAR), text=ENVVAR.encode())
+    node.run(10.0)
+    assert node.record.by_cdi == {}
+    assert not node.wishes[-1].enabled
+
+
+def test_what_pods_got_by_cdi_is_written_anew_when_it_comes_back():
+    node = started(CDI)
+    node.allocate("pod", B, GPU)
+    node.read(parse(ENVVAR), text=ENVVAR.encode())
+    node.run(10.0)
+    node.scan(gpu(0), gpu(1), ailments={B: ailment(Cause.VANISHED)})
+    node.run(10.0)
+    assert (node.wishes[-1].enabled, node.wishes[-1].keep) == (False, {B})
+    node.scan(gpu(0), gpu(1))
+    node.run(10.0)
+    assert names_wished(node) == [(B,)]
 
 
 @pytest.mark.requirement(46)

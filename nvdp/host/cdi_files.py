@@ -51,6 +51,14 @@ class CdiFiles:
             raise HostError(f"{self.directory}: cannot be read: {error.strerror}") from error
         return {name: self._load(self.directory / name) for name in _NAMES if name in present}
 
+    @property
+    def is_there(self) -> bool:
+        """False if the directory is none: runtimes find nothing then. True, too, where that cannot be told."""
+        try:
+            return self.directory.is_dir()
+        except OSError:
+            return True
+
     def write(self, name: str, content: bytes) -> None:
         """Replace the file, whole or not at all; readable by all, as what it says is no secret.
 

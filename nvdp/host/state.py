@@ -51,7 +51,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     ``resources`` are the names that were advertised: what pods hold of them must stay listed. ``health`` is by GPU what
     is known of its faults, which a restart does not cure. ``indices`` are those under which GPUs were handed out, by
     resource and device ID, while pods hold them: the kubelet goes on to use them. With UUIDs there are none.
-    ``parents`` are the GPUs of MIG devices, by UUID: of those that there are, and of the last that are gone.
+    ``parents`` are the GPUs of MIG devices, by UUID: of those that there are, and of the last that are gone. ``by_cdi``
+    are by resource the device IDs that pods hold and may have got by CDI, whose names must resolve until they are gone.
     """
 
     config: AppliedConfig | None = None
@@ -61,6 +62,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     seen: Seen | None = None
     indices: Mapping[str, Mapping[str, str]] = {}
     parents: Mapping[str, str] = {}
+    by_cdi: Mapping[str, tuple[str, ...]] = {}
 
 
 class _Versioned(msgspec.Struct, frozen=True):

@@ -74,7 +74,8 @@ class Feed:
         self._lock = threading.Lock()
         self._watchers: set[Watcher] = set()
         self._in_flight: Counter[str] = Counter()
-        self._answered: dict[str, tuple[float, str]] = {}  # when, and under which index; in the order of the times
+        # When, under which index, and whether by CDI; in the order of the times.
+        self._answered: dict[str, tuple[float, str, bool]] = {}
         self.current = Snapshot(1, first, {})
         self.closed = False
 
@@ -152,7 +153,7 @@ class Feed:
         with self._lock:
             self._forget()
             return {
-                device_id: AllocateTrace(self._in_flight[device_id], *self._answered.get(device_id, (None, "")))
+                device_id: AllocateTrace(self._in_flight[device_id], *self._answered.get(device_id, (None, "", False)))
                 for device_id in self._answered.keys() | self._in_flight.keys()
             }
 
@@ -166,7 +167,7 @@ class Feed:
             now = self._clock()
             for device_id in ids:
                 self._answered.pop(device_id, None)
-                self._answered[device_id] = now, answered.find_index(device_id)
+                self._answered[device_id] = now, answered.find_index(device_id), answered.facts.uses_cdi
         self._forget()
 
     def _forget(self) -> None:

@@ -83,14 +83,16 @@ class CdiDevice(msgspec.Struct, frozen=True, kw_only=True):
 class CdiWish(msgspec.Struct, frozen=True, kw_only=True):
     """What shall be in the specs. ``enabled`` is False where no strategy uses them: then ours go once none is kept.
 
-    ``keep`` are device names of class gpu that pods may still start with: they stay as they were last written, though
-    their devices are no longer among ``devices``. ``keep_classes`` are the other classes of which the same is true,
+    ``is_leftover``: no strategy uses them any more, and these are what pods hold that they got by them before. ``keep``
+    are device names of class gpu that pods may still start with: they stay as they were last written, though their
+    devices are no longer among ``devices``. ``keep_classes`` are the other classes of which the same is true,
     with all that their files have. Roots are as the flags say: ``driver_root`` and ``dev_root`` on the host,
     ``container_driver_root`` where this process sees the first. ``hook_path`` is of the host. ``features`` are those of
     gdrcopy, gds and mofed that are on.
     """
 
     enabled: bool = True
+    is_leftover: bool = False
     platform: Platform = Platform.NVML
     devices: tuple[CdiDevice, ...] = ()
     keep: frozenset[str] = frozenset()

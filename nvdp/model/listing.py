@@ -119,6 +119,11 @@ class AllocationFacts(msgspec.Struct, frozen=True, kw_only=True):
     pre_start_timeout_s: float = 20.0
     call_timeout_s: float = 5.0
 
+    @property
+    def uses_cdi(self) -> bool:
+        """Whether containers are given names that resolve in the CDI specs."""
+        return not CDI_STRATEGIES.isdisjoint(self.device_list_strategies)
+
 
 class ResourceList(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The complete list of one resource, in the order in which it is sent, with unique IDs.
@@ -161,9 +166,11 @@ class ResourceList(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 class AllocateTrace(msgspec.Struct, frozen=True):
     """Allocate calls that name one ID: how many are being answered, and when the last was (monotonic seconds).
 
-    ``index`` is the NVML index under which that one handed the ID's GPU out; empty where by UUID.
+    ``index`` is the NVML index under which that one handed the ID's GPU out; empty where by UUID. ``by_cdi`` is whether
+    it did so by CDI, alone or among other ways.
     """
 
     in_flight: int = 0
     answered_at: float | None = None
     index: str = ""
+    by_cdi: bool = False

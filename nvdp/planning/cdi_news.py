@@ -7,10 +7,11 @@ from typing import Final
 
 import msgspec
 
-from nvdp.model.cdi import VENDOR, CdiClass, CdiState, qualify
+from nvdp.model.cdi import VENDOR, CdiClass, CdiState, CdiWish, qualify
 from nvdp.model.cdi_spec import CdiSpec, decode_spec, names_of
 
 _SHOWN: Final = 4  # names in a row, or problems in one line
+_LEFTOVER: Final = "no strategy uses CDI now, but pods hold what they got by it, and need the specs to start again"
 
 
 class News(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,6 +39,11 @@ def join_problems(problems: Sequence[str]) -> str:
     """All in one line; empty if there are none."""
     more = f"; and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
     return f"{'; '.join(problems[:_SHOWN])}{more}"
+
+
+def explain_problem(problem: str, wish: CdiWish | None) -> str:
+    """The problem, with what it matters for where the file says nothing of CDI any more; empty if there is none."""
+    return f"{problem} ({_LEFTOVER})" if problem and wish is not None and wish.is_leftover else problem
 
 
 def list_names(specs: Mapping[CdiClass, CdiSpec]) -> frozenset[str]:

@@ -36,19 +36,20 @@ def build_wish(
 
     What pods hold stays in the specs as it was written, though it be gone, and so does what the kubelet may still hand
     out: a container that is started again gets the name that it once got. An index is a name of the GPU that a pod
-    got by it, whatever pods are told by now, unless it is another's.
+    got by it, whatever pods are told by now, unless it is another's. Where no strategy uses CDI any more, what pods got
+    by it before is still written, and that alone: a reboot empties the directory, and a driver's upgrade changes files.
     """
     flags = config.flags
+    is_used = uses_cdi(config)
     held = frozenset(_list_held(plan))
     # Which channels and features a pod was given nobody remembers.
     keep_classes = _BESIDE if held else frozenset()
-    if not uses_cdi(config):
+    wished = plan.assignments.keys() if is_used else _list_leftover(plan)
+    there = [device for device in plan.devices if device.uuid in wished and not _is_gone(ailments.get(device.uuid))]
+    if not is_used and not there:
         return CdiWish(enabled=False, keep=held, keep_classes=keep_classes)
-    held |= frozenset(_list_listed(plan))
-    there = [
-        device for device in plan.devices if device.uuid in plan.assignments and not _is_gone(ailments.get(device.uuid))
-    ]
-    by_index = flags.plugin.device_id_strategy is DeviceIDStrategy.INDEX
+    held |= frozenset(_list_listed(plan)) if is_used else frozenset()
+    by_index = is_used and flags.plugin.device_id_strategy is DeviceIDStrategy.INDEX
     owners = {index: uuid for uuid, index in _list_indices(plan)} | {
         device.index: device.uuid for device in there if by_index
     }
@@ -60,6 +61,7 @@ def build_wish(
     )
     named = {name for device in devices for name in device.names}
     return CdiWish(
+        is_leftover=not is_used,
         platform=inventory.platform,
         devices=devices,
         keep=held - named,
@@ -118,6 +120,11 @@ def _list_held(plan: Plan) -> Iterable[str]:
     for holdings in plan.holders.values():
         yield from (build_device_name(uuid_of_id(device_id)) for device_id in holdings)
     yield from (build_device_name(index) for _, index in _list_indices(plan))
+
+
+def _list_leftover(plan: Plan) -> frozenset[str]:
+    """The devices of which a pod may have got something by CDI."""
+    return frozenset(uuid_of_id(device_id) for ids in plan.by_cdi.values() for device_id in ids)
 
 
 def _list_indices(plan: Plan) -> Iterable[tuple[str, str]]:

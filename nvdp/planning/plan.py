@@ -20,6 +20,7 @@ from nvdp.model.replica import ReplicaId
 from nvdp.planning.agenda import Agenda
 from nvdp.planning.allotment import Allotment, allot
 from nvdp.planning.assignment import Assignment, Form, Withheld
+from nvdp.planning.by_cdi import ByCdi, follow_by_cdi
 from nvdp.planning.devices import Device
 from nvdp.planning.facts import build_facts
 from nvdp.planning.fitting import fit, withhold_excess
@@ -29,7 +30,7 @@ from nvdp.planning.ledger import Given, find_known, find_leaving, number_of_id, 
 from nvdp.planning.locality import Locality
 from nvdp.planning.means import Means
 from nvdp.planning.numbering import choose_numbers
-from nvdp.planning.provision import find_unmet
+from nvdp.planning.provision import find_unmet, uses_cdi
 from nvdp.planning.rivals import Rivals, find_parents
 from nvdp.planning.withdrawal import Waiting, is_unseen, may_give_up
 
@@ -38,8 +39,8 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that a plan depends on. ``now`` is monotonic seconds.
 
     ``names`` are the resources that we advertise or once did; ``pins`` are the UUIDs behind references and counts;
-    ``means`` is by what devices are handed over; ``indices`` and ``parents`` are of the plan before. ``ailments`` are
-    by the UUIDs of GPUs and of MIG devices: that of a GPU is of any of its parts.
+    ``means`` is by what devices are handed over; ``indices``, ``by_cdi`` and ``parents`` are of the plan before.
+    ``ailments`` are by the UUIDs of GPUs and of MIG devices: that of a GPU is of any of its parts.
     """
 
     config: Config
@@ -52,6 +53,7 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     means: Means = Means()
     now: float
     indices: Indices = {}
+    by_cdi: ByCdi = {}
     parents: Mapping[str, str] = {}
 
 
@@ -75,8 +77,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     ``waiting`` that something waits for holders at all. ``planned`` counts devices without those only leaving.
     ``cordoned`` is by GPU the place in the file. ``holders`` are who holds what is ours, by resource and ID.
     ``indices`` are those by which pods know their GPUs, ``renumbered`` the GPUs that take no new pods for it.
-    ``parents`` are the GPUs of the MIG devices that there are, and of the last that are gone. ``unmet`` are sentences
-    about what containers do without, though the file would have them get it.
+    ``by_cdi`` is what pods may have got by CDI. ``parents`` are the GPUs of the MIG devices that there are, and of the
+    last that are gone. ``unmet`` are sentences about what containers do without though the file would have them get it.
     """
 
     devices: tuple[Device, ...]
@@ -89,6 +91,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     changes: tuple[ModeChange, ...] = ()
     indices: Indices = {}
     renumbered: Mapping[str, Renumbered] = {}
+    by_cdi: ByCdi = {}
     parents: Mapping[str, str] = {}
     unmet: tuple[str, ...] = ()
     check_at: float | None = None
@@ -187,6 +190,13 @@ class _Drafting:
             changes=tuple(self._changes),
             indices=self._numbering.indices,
             renumbered=self._numbering.renumbered,
+            by_cdi=follow_by_cdi(
+                self._inputs.by_cdi,
+                is_used=uses_cdi(self._inputs.config),
+                given=self._inputs.given,
+                holders=self._holders,
+                held=self._inputs.held,
+            ),
             parents=self._parents,
             unmet=tuple(find_unmet(self._inputs.config, imex_channels=means.imex_channels, cdi=means.specs)),
             check_at=self._agenda.check_at,

@@ -15,7 +15,6 @@ import msgspec
 from nvdp.errors import AllocationError
 from nvdp.model.cdi import CdiClass, qualify
 from nvdp.model.listing import (
-    CDI_STRATEGIES,
     DeviceIDStrategy,
     DeviceListStrategy,
     DeviceNode,
@@ -79,7 +78,7 @@ def build_allocation(listed: ResourceList, device_ids: Sequence[str]) -> Contain
         candidates = [*facts.control_nodes, *(node for gpu in gpus for node in gpu.nodes), *facts.imex_nodes]
         nodes = tuple({node.container_path: node for node in candidates}.values())
     cdi_names: tuple[str, ...] = ()
-    if not CDI_STRATEGIES.isdisjoint(facts.device_list_strategies):
+    if facts.uses_cdi:
         cdi_names = (*(qualify(CdiClass.GPU, name) for name in names), *facts.cdi_extras)
     # The kubelet makes annotations of the field as well: with both, runtimes would inject everything twice.
     by_field = DeviceListStrategy.CDI_CRI in facts.device_list_strategies

@@ -25,7 +25,7 @@ from nvdp.model.cdi_spec import CdiSpec, encode_spec
 from nvdp.model.reasons import Reason
 from nvdp.model.status import Trouble
 from nvdp.planning.cdi import build_specs, find_problems
-from nvdp.planning.cdi_news import build_news, build_state, decode_specs, join_problems
+from nvdp.planning.cdi_news import build_news, build_state, decode_specs, explain_problem, join_problems
 from nvdp.services.events import CdiWritten, Post
 
 _CLASSES: Final = {cdi_class.file_name: cdi_class for cdi_class in CdiClass}
@@ -36,6 +36,9 @@ class Files(Protocol):
 
     @property
     def directory(self) -> Path: ...
+
+    @property
+    def is_there(self) -> bool: ...
 
     def load(self) -> dict[str, bytes]: ...
 
@@ -143,7 +146,7 @@ class CdiService:
     def trouble(self) -> Trouble | None:
         """What is wrong with the specs now, and with what containers need beside them. Any thread."""
         problem = join_problems([one for one in (self._state.problem or self._find_delay(), self._hook_problem) if one])
-        return Trouble(reason=Reason.CDI_FAILED.word, text=problem) if problem else None
+        return Trouble(reason=Reason.CDI_FAILED.word, text=explain_problem(problem, self._wish)) if problem else None
 
     def _find_delay(self) -> str:
         limit_s, began_at, wish = self._times.slow_s, self._began_at, self._wish
@@ -198,7 +201,7 @@ class CdiService:
         else:
             self._failures = 0
             next_s = self._times.look_s if self._is_watched else float("inf")
-        self._tell({problem, self._hook_problem} - {""})
+        self._tell({explain_problem(problem, wish), explain_problem(self._hook_problem, wish)} - {""})
         self._settle(wish, problem)
         return next_s
 
@@ -280,8 +283,8 @@ class CdiService:
         """Post what resolves now, by what is read from the disk, if that, what was asked or the problem is news."""
         try:
             state = build_state(self._files.load())
-        except HostError:  # what we cannot read, runtimes may all the same
-            state = self._state
+        except HostError:  # what we cannot read, runtimes may all the same, unless something else is in its place
+            state = self._state if self._files.is_there else CdiState()
         state = msgspec.structs.replace(state, asked=wish.asked, problem=problem, answered=True)
         if state != self._state:
             self._state = state

@@ -42,7 +42,8 @@ class Runtime(Protocol):
 
 class Memory(Protocol):
     """What outlives the process (services/remembering.py): the names of the resources that were ever given out, the
-    indices by which pods know what they hold, the GPUs of MIG devices, and what is known of the GPUs.
+    indices by which pods know what they hold, what they got by CDI, the GPUs of MIG devices, and what is known of the
+    GPUs.
     """
 
     @property
@@ -52,11 +53,20 @@ class Memory(Protocol):
     def indices(self) -> Mapping[str, Mapping[str, str]]: ...
 
     @property
+    def by_cdi(self) -> Mapping[str, tuple[str, ...]]: ...
+
+    @property
     def parents(self) -> Mapping[str, str]: ...
 
     def remember_names(self, names: Iterable[str]) -> None: ...
 
-    def remember_handed_out(self, *, indices: Mapping[str, Mapping[str, str]], parents: Mapping[str, str]) -> None: ...
+    def remember_handed_out(
+        self,
+        *,
+        indices: Mapping[str, Mapping[str, str]],
+        by_cdi: Mapping[str, tuple[str, ...]],
+        parents: Mapping[str, str],
+    ) -> None: ...
 
     def remember_health(self, records: Mapping[str, Record]) -> None: ...
 

@@ -13,6 +13,7 @@ from nvdp.model.cdi import CdiClass, CdiWish
 from nvdp.model.held import Held
 from nvdp.model.listing import DeviceIDStrategy
 from nvdp.model.reasons import Reason
+from nvdp.planning.by_cdi import has_unseen, keep_by_cdi, restore_by_cdi
 from nvdp.planning.cdi_wish import build_wish, keep_longer, list_handed_out
 from nvdp.planning.holders import count_held_elsewhere
 from nvdp.planning.indices import keep_indices, restore_indices
@@ -51,6 +52,7 @@ class Planner:
         self._picture = picture
         self._clock = clock
         self._indices = restore_indices(collaborators.memory.indices, now=clock())
+        self._by_cdi = restore_by_cdi(collaborators.memory.by_cdi, now=clock())
         self._told: Plan | None = None
         self._asked_at = float("-inf")
         self._allocated_at = float("-inf")
@@ -81,9 +83,11 @@ class Planner:
     def note_allocation(self, config: Config | None) -> None:
         """An Allocate was answered."""
         self._allocated_at = self._clock()
-        # Under indices it must be remembered, at once, what each pod was told.
-        by_index = config is not None and config.flags.plugin.device_id_strategy is DeviceIDStrategy.INDEX
-        if self.waits or by_index:
+        # It must be remembered, at once, what each pod was told that will not go without saying later on.
+        is_told = config is not None and (
+            uses_cdi(config) or config.flags.plugin.device_id_strategy is DeviceIDStrategy.INDEX
+        )
+        if self.waits or is_told:
             self.mark()
 
     def are_holders_known(self, held: Held) -> bool:
@@ -108,14 +112,16 @@ class Planner:
         plan = self._draft(config, scan, held)
         if plan is None:
             return False
-        self.plan, self._indices = plan, plan.indices
+        self.plan, self._indices, self._by_cdi = plan, plan.indices, plan.by_cdi
         if self._wish(config, plan, scan, held):
             self.plan = msgspec.structs.replace(plan, check_at=None)  # it is made anew when the wait is over
             faults = {uuid: one for uuid, one in scan.ailments.items() if one.cause not in OBSTACLES}
             self._with.offers.mark_ailing(faults, cause=self._cause)  # which does not wait
             return True
         offers, memory = self._with.offers, self._with.memory
-        memory.remember_handed_out(indices=keep_indices(plan.indices), parents=plan.parents)
+        memory.remember_handed_out(
+            indices=keep_indices(plan.indices), by_cdi=keep_by_cdi(plan.by_cdi), parents=plan.parents
+        )
         self._picture.note_plan(plan)
         if offers.carry_out(plan.lists, cause=self._cause):
             memory.remember_names(plan.lists)
@@ -146,6 +152,7 @@ class Planner:
                     means=self._specs.build_means(scan),
                     now=self._clock(),
                     indices=self._indices,
+                    by_cdi=self._by_cdi,
                     parents=self._with.memory.parents,
                 )
             )
@@ -171,8 +178,9 @@ class Planner:
         name in them: until the next lists are out, Allocate may answer with it.
         """
         assert scan.inventory is not None
-        self._owes_wish = False
-        if not uses_cdi(config) and self._specs.are_none:
+        is_used = uses_cdi(config)
+        self._owes_wish = not is_used and has_unseen(plan.by_cdi, plan.holders)
+        if not is_used and not plan.by_cdi and self._specs.are_none:
             return False
         wish = build_wish(config, plan, scan.inventory, ailments=scan.ailments, means=self._specs.build_means(scan))
         if held.source is None:

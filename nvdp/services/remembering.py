@@ -71,6 +71,11 @@ class Memory:
         """The GPUs of MIG devices, also of some that are gone, by UUID."""
         return self._state.parents
 
+    @property
+    def by_cdi(self) -> Mapping[str, tuple[str, ...]]:
+        """The device IDs that pods hold and may have got by CDI, by resource."""
+        return self._state.by_cdi
+
     def remember_names(self, names: Iterable[str]) -> None:
         self._replace(resources=tuple(sorted(self.names.union(names))))
 
@@ -89,9 +94,15 @@ class Memory:
         """The GPUs that are there."""
         self._replace(seen=Seen(boot_id=self._boot_id, inventory=inventory))
 
-    def remember_handed_out(self, *, indices: Mapping[str, Mapping[str, str]], parents: Mapping[str, str]) -> None:
-        """The indices under which GPUs were handed out to pods that hold them now, and the GPUs of MIG devices."""
-        self._replace(indices=indices, parents=dict(parents))
+    def remember_handed_out(
+        self,
+        *,
+        indices: Mapping[str, Mapping[str, str]],
+        by_cdi: Mapping[str, tuple[str, ...]],
+        parents: Mapping[str, str],
+    ) -> None:
+        """By what pods have what they hold now, by index or by CDI, and the GPUs of MIG devices."""
+        self._replace(indices=indices, by_cdi=by_cdi, parents=dict(parents))
 
     def start(self) -> None:
         """Start the thread, or start it anew after a crash."""

@@ -31,8 +31,9 @@ class Specs:
 
     Devices that the specs do not have yet are neither offered nor called Unhealthy for ``PATIENCE_S``: ``holds_back``
     says that lists have to wait, so that a start, or an edit that brings in CDI, takes no device away in between. They
-    do not wait for a device once the writer was asked for it and has said what is wrong. If it says nothing at all for
-    that long, what a predecessor wrote counts.
+    do not wait for a device once the writer was asked for it and has said what is wrong, nor longer for those that come
+    while they wait already: however many come one after the other, no list waits for longer than that. If the writer
+    says nothing at all for that long, what a predecessor wrote counts.
     """
 
     def __init__(self, writer: SpecWriter, *, clock: Callable[[], float], wall: Callable[[], float]) -> None:
@@ -43,12 +44,17 @@ class Specs:
         self._state = CdiState()
         self._missing_since: dict[str, float] = {}
         self._known: dict[str, Ailment] = {}
-        self.next_at: float | None = None
+        self._waits_since: float | None = None
 
     @property
     def holds_back(self) -> bool:
-        """Whether lists have to wait, until ``next_at`` at the latest (monotonic seconds)."""
-        return self.next_at is not None
+        """Whether lists have to wait, until ``next_at`` at the latest."""
+        return self._waits_since is not None
+
+    @property
+    def next_at(self) -> float | None:
+        """When lists wait no longer, whatever the writer says (monotonic seconds). None while they do not wait."""
+        return None if self._waits_since is None else self._waits_since + PATIENCE_S
 
     @property
     def are_none(self) -> bool:
@@ -78,7 +84,7 @@ class Specs:
     def see(self, scan: GpusScanned, config: Config | None) -> GpusScanned:
         """The scan with what is in the way of its devices under this configuration among their ailments."""
         if config is None or scan.inventory is None:
-            self._missing_since, self._known, self.next_at = {}, {}, None
+            self._missing_since, self._known, self._waits_since = {}, {}, None
             return scan
         now, state = self._clock(), self._state
         # What a predecessor wrote counts only if the writer does not answer for long.
@@ -87,13 +93,14 @@ class Specs:
         if missing and not state.answered:
             found = self._find(scan, config, state)
         refused = missing - self._list_unasked(scan, config) if missing and state.problem else frozenset()
-        self._missing_since = {uuid: self._missing_since.get(uuid, now) for uuid in missing}
+        begun_at = now if self._waits_since is None else self._waits_since
+        self._missing_since = {uuid: self._missing_since.get(uuid, begun_at) for uuid in missing}
         waiting = {
-            uuid: since + PATIENCE_S
+            uuid: since
             for uuid, since in self._missing_since.items()
             if since + PATIENCE_S > now and uuid not in refused
         }
-        self.next_at = min(waiting.values(), default=None)
+        self._waits_since = min(waiting.values(), default=None)
         self._known = {
             uuid: self._build(uuid, cause, text) for uuid, (cause, text) in found.items() if uuid not in waiting
         }

@@ -23,6 +23,7 @@ GOOD = State(
     pins={"0": "GPU-4cf8db2d-06c0-7d70-1a51-e59b25b2c16c"},
     resources=("nvidia.com/gpu", "nvidia.com/gpu.shared"),
     indices={"nvidia.com/gpu": {"GPU-4cf8db2d-06c0-7d70-1a51-e59b25b2c16c": "3"}},
+    by_cdi={"nvidia.com/gpu": ("GPU-4cf8db2d-06c0-7d70-1a51-e59b25b2c16c::2",)},
 )
 
 
@@ -79,6 +80,11 @@ def test_only_root_can_read_what_is_saved(tmp_path):
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
     assert stat.S_IMODE((directory / "state.json").stat().st_mode) == 0o600
     assert [entry.name for entry in directory.iterdir()] == ["state.json"]
+
+
+def test_a_file_of_a_predecessor_that_kept_less_is_used(tmp_path):
+    (tmp_path / "state.json").write_bytes(b'{"version":1,"state":{"resources":["nvidia.com/gpu"]}}')
+    assert load(tmp_path) == (State(resources=("nvidia.com/gpu",)), [])
 
 
 def test_the_file_carries_its_version(tmp_path):

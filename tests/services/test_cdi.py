@@ -18,7 +18,9 @@ from nvdp.model.driver_files import DriverFile, DriverFiles, NodeFacts
 from nvdp.planning.provision import find_unmet
 from nvdp.services.cdi import CdiService, Times
 from tests.cdi.validator import load_names, resolve
-from tests.planning.values import parse
+from tests.planning.values import GPU as RESOURCE
+from tests.planning.values import gpu, parse, uuid
+from tests.virtual.node import VirtualNode
 
 GPU, GDS = CdiClass.GPU.file_name, CdiClass.GDS.file_name
 NO_DRIVER = "/driver-root: no libcuda.so.580.65.06; mount the driver root there"
@@ -239,6 +241,18 @@ def test_a_directory_that_cannot_be_written_is_told_with_what_to_mount_and_tried
     bench.wait_names("all", "GPU-0")
 
 
+def test_nothing_resolves_in_a_directory_that_becomes_a_file_and_all_does_when_it_is_one_again(bench):
+    bench.service.want(wish(0))
+    bench.wait_names("all", "GPU-0")
+    bench.directory.rename(bench.directory.with_name("former"))
+    bench.directory.write_text("in the way")
+    bench.service.look()
+    assert bench.wait_names().problem == f"{bench.directory}: cannot be read: Not a directory"
+    bench.directory.unlink()
+    assert bench.wait_names("all", "GPU-0").problem == ""
+    assert bench.resolves() == names("all", "GPU-0")
+
+
 def test_a_device_that_has_no_node_costs_that_device_and_says_why(bench, driver):
     driver.nodes = {"/dev/nvidia1": None}
     bench.service.want(wish(0, 1))
@@ -371,6 +385,38 @@ def test_specs_that_no_strategy_uses_go_once_no_pod_may_want_them_and_those_of_o
     assert bench.service.build_watch().directories() == ()
     assert [*bench.directory.iterdir()] == [other]
     assert len(bench.driver.looks) <= looks + 1, "nobody looks for a driver that is not needed"
+
+
+@pytest.mark.requirement(46)
+def test_what_pods_got_by_cdi_before_the_file_went_back_comes_back_after_a_reboot(bench, driver):
+    by_cdi, by_variable = (f"flags: {{plugin: {{deviceListStrategy: {way}}}}}" for way in ("cdi-cri", "envvar"))
+    node = VirtualNode()
+    node.see_kubelet(node.kubelet)
+    node.read(parse(by_cdi), text=by_cdi.encode())
+    node.scan(gpu(0), gpu(1))
+    node.run(10.0)
+    node.allocate("pod", uuid(1), RESOURCE)
+    node.read(parse(by_variable), text=by_variable.encode())
+    node.run(60.0)
+    node.restart_daemon(60.0)
+    node.read(parse(by_variable), text=by_variable.encode())
+    node.scan(gpu(0), gpu(1))
+    node.run(60.0)
+
+    bench.service.want(node.wishes[-1])
+    bench.wait_names("all", uuid(1))
+    assert [*resolve(names(uuid(1)), bench.directory).nodes] == ["/dev/nvidia1"]
+    driver.failure = HostError(NO_DRIVER)
+    bench.wait(lambda state: state.problem == NO_DRIVER)
+    assert bench.service.trouble.text.startswith(f"{NO_DRIVER} (no strategy uses CDI now, but pods hold what")
+    assert bench.told("CDIFailed") == [bench.service.trouble.text]
+
+    node.pods.clear()
+    node.holders.ask()  # as the service does by itself
+    node.run(10.0)
+    bench.service.want(node.wishes[-1])
+    bench.wait_names()
+    assert [*bench.directory.iterdir()] == []
 
 
 def test_where_cdi_is_not_used_nothing_is_made_and_nothing_is_watched(bench):

@@ -76,9 +76,10 @@ def test_each_change_is_saved_with_all_that_was_known_before(memory, disk):
     assert memory.flush(1.0)
     memory.remember_pins({})
     assert memory.flush(1.0)
-    memory.remember_handed_out(indices={"nvidia.com/gpu": {"GPU-a": "0"}}, parents={"MIG-a": "GPU-a"})
+    indices, by_cdi = {"nvidia.com/gpu": {"GPU-a": "0"}}, {"nvidia.com/gpu": ("GPU-a",)}
+    memory.remember_handed_out(indices=indices, by_cdi=by_cdi, parents={"MIG-a": "GPU-a"})
     assert memory.flush(1.0)
-    assert memory.indices == {"nvidia.com/gpu": {"GPU-a": "0"}}
+    assert (memory.indices, memory.by_cdi) == (indices, by_cdi)
     assert memory.parents == {"MIG-a": "GPU-a"}
     names = ("nvidia.com/gpu", "nvidia.com/gpu.shared")
     assert disk.saved == [
@@ -89,7 +90,8 @@ def test_each_change_is_saved_with_all_that_was_known_before(memory, disk):
             config=CONFIG,
             pins={},
             resources=names,
-            indices={"nvidia.com/gpu": {"GPU-a": "0"}},
+            indices=indices,
+            by_cdi=by_cdi,
             parents={"MIG-a": "GPU-a"},
         ),
     ]

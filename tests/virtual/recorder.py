@@ -14,6 +14,7 @@ class Recorder:
         self.names: frozenset[str] = frozenset()
         self.pins: dict[str, str] = {}
         self.indices: dict[str, dict[str, str]] = {}
+        self.by_cdi: dict[str, tuple[str, ...]] = {}
         self.parents: dict[str, str] = {}
         self.plans = 0
         self.config: AppliedConfig | None = None
@@ -26,9 +27,9 @@ class Recorder:
     def remember_names(self, names) -> None:
         self.names |= set(names)
 
-    def remember_handed_out(self, *, indices, parents) -> None:
+    def remember_handed_out(self, *, indices, by_cdi, parents) -> None:
         self.plans += 1  # it is told once a plan
-        self.indices, self.parents = dict(indices), dict(parents)
+        self.indices, self.by_cdi, self.parents = dict(indices), dict(by_cdi), dict(parents)
 
     def remember_inventory(self, inventory) -> None: ...
 
