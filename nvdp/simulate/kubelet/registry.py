@@ -89,13 +89,14 @@ class Registry:
             reader.join()
 
     def _register(self, request: deviceplugin.RegisterRequest, context: grpc.ServicerContext) -> deviceplugin.Empty:
+        delay_s = self._faults.register_delay_s  # as it was when the call came, for whom the record tells of it
         record = self._history.registered(request)
         given_up = threading.Event()
         if not context.add_callback(given_up.set):
             given_up.set()
         try:
             self._accept(record, given_up)
-            given_up.wait(self._faults.register_delay_s)
+            given_up.wait(delay_s)
         except RefusedError as error:
             self._answered(record, str(error))
             context.abort(error.code, str(error))
