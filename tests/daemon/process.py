@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import array
+import fcntl
 import os
 import re
+import select
 import signal
 import socket
 import subprocess
 import sys
+import termios
 import threading
 import time
 import urllib.error
@@ -60,37 +64,68 @@ class Probe(NamedTuple):
 
 
 class DaemonLog:
-    """The lines of one process, each an object of JSON, as they come; ``texts`` has what is not one."""
+    """The lines of one process, each an object of JSON, as they come; ``texts`` has what is not one.
+
+    What the process has written by the time of a question is in the answer: it logs a thing before it lets others see
+    it, and they must not be quicker than the one who reads the log.
+    """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
+        self._pipe: int | None = None
+        self._rest = b""
         self._lines: list[dict[str, Any]] = []
         self.texts: list[str] = []
 
-    def take(self, text: str) -> None:
+    def follow(self, pipe: int) -> None:
+        """Read what comes until its writers are gone. Blocks."""
+        self._pipe = pipe
+        while select.select([pipe], [], []):
+            with self._changed:
+                chunk = os.read(pipe, 1 << 16)
+                *lines, self._rest = (self._rest + chunk).split(b"\n")
+                for line in [*lines, self._rest] if not chunk and self._rest else lines:
+                    self._take(line.decode(errors="replace"))
+                self._pipe = pipe if chunk else None
+                self._changed.notify_all()
+            if not chunk:
+                return
+
+    def _take(self, text: str) -> None:
+        try:
+            self._lines.append(msgspec.json.decode(text))
+        except msgspec.DecodeError:
+            self.texts.append(text)
+
+    def _is_all_read(self) -> bool:
+        if self._pipe is None:
+            return True
+        unread = array.array("i", [0])
+        fcntl.ioctl(self._pipe, termios.FIONREAD, unread)
+        return unread[0] == 0
+
+    def _read_all(self) -> list[dict[str, Any]]:
         with self._changed:
-            try:
-                self._lines.append(msgspec.json.decode(text))
-            except msgspec.DecodeError:
-                self.texts.append(text)
-            self._changed.notify_all()
+            self._changed.wait_for(self._is_all_read, LIMIT_S)
+            return self._lines.copy()
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        with self._changed:
-            return iter(list(self._lines))
+        return iter(self._read_all())
 
     def __len__(self) -> int:
-        with self._changed:
-            return len(self._lines)
+        return len(self._read_all())
 
     def of(self, reason: str, *, after: int = 0, text: str = "") -> list[dict[str, Any]]:
         """The lines of ``reason`` whose sentence has ``text`` in it, from the ``after``-th line of the log on."""
-        return [line for line in list(self)[after:] if line["reason"] == reason and text in line["msg"]]
+        return self._find(self._read_all(), reason, after=after, text=text)
+
+    def _find(self, lines: list[dict[str, Any]], reason: str, *, after: int, text: str) -> list[dict[str, Any]]:
+        return [line for line in lines[after:] if line["reason"] == reason and text in line["msg"]]
 
     def wait_for(self, reason: str, *, after: int = 0, text: str = "", timeout_s: float = LIMIT_S) -> dict[str, Any]:
         """The first of these lines, waited for."""
         with self._changed:
-            found = self._changed.wait_for(lambda: self.of(reason, after=after, text=text), timeout_s)
+            found = self._changed.wait_for(lambda: self._find(self._lines, reason, after=after, text=text), timeout_s)
         assert found, f"no {reason} {text!r} within {timeout_s} s"
         return found[0]
 
@@ -276,8 +311,7 @@ class Daemon:
 
     def _read(self) -> None:
         assert self.process.stderr is not None
-        for line in self.process.stderr:
-            self.log.take(line.decode(errors="replace").rstrip("\n"))
+        self.log.follow(self.process.stderr.fileno())
 
 
 def _is_nvml_child(process: psutil.Process) -> bool:
