@@ -62,7 +62,7 @@ class Supervisor:
         self._scan: GpusScanned | None = None  # as it came
         self._seen: GpusScanned | None = None  # with what is in the way of devices
         self._telling = Telling(collaborators.log, collaborators.observer)
-        self._specs = Specs(collaborators.specs, clock=clock, wall=wall)
+        self._specs = Specs(collaborators.specs, log=collaborators.log, clock=clock, wall=wall)
         self._held = held
         self._podresources_up = False
         self._asks_often = False

@@ -466,3 +466,39 @@ def test_nothing_is_given_up_while_nobody_knows_who_holds_what():
     node.scan(gpu(0))
     node.run(60.0)
     assert node.wishes[-1].keep_classes == frozenset(CdiClass)
+
+
+# defects
+
+
+@pytest.mark.invariant(1)
+def test_a_defect_in_judging_what_is_in_the_way_takes_nothing_away_and_ends_nothing():
+    node = started()
+    broken = parse("imex: {channelIDs: [0], required: true}")
+    imex = msgspec.structs.replace(broken.imex, channel_ids=None)
+    node.read(msgspec.structs.replace(broken, imex=imex, hash="sha256:broken"), text=b"x")
+    node.run(60.0)
+    assert node.healthy(GPU) == [A, B]
+    assert told(node, Reason.SERVICE_RESTARTED)
+    assert len(told(node, Reason.SERVICE_RESTARTED)) < 4
+    node.read(parse("devices: {cordon: [0]}"), text=b"y")
+    node.run(5.0)
+    assert node.healthy(GPU) == [B]
+
+
+@pytest.mark.invariant(1)
+def test_a_defect_in_what_is_asked_of_the_specs_takes_nothing_away_and_ends_nothing():
+    node = started(CDI)
+
+    def fail(_wish):
+        raise ValueError("a defect")
+
+    want, node.want = node.want, fail
+    node.scan(gpu(0), gpu(1), gpu(2))
+    node.run(60.0)
+    assert node.healthy(GPU) == [A, B]
+    assert any("a defect" in text for text in told(node, Reason.SERVICE_RESTARTED))
+    node.want = want
+    node.scan(gpu(0), gpu(1), gpu(3))
+    node.run(60.0)
+    assert node.healthy(GPU) == [A, B, uuid(3)]

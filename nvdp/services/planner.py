@@ -109,11 +109,12 @@ class Planner:
 
     def _plan_once(self, config: Config, scan: GpusScanned, held: Held) -> bool:
         """Plan and give out. False if planning failed: then the previous plan stays, and is shown as such."""
-        plan = self._draft(config, scan, held)
-        if plan is None:
+        drafted = self._draft(config, scan, held)
+        if drafted is None:
             return False
+        plan, waits = drafted
         self.plan, self._indices, self._by_cdi = plan, plan.indices, plan.by_cdi
-        if self._wish(config, plan, scan, held):
+        if waits:
             self.plan = msgspec.structs.replace(plan, check_at=None)  # it is made anew when the wait is over
             faults = {uuid: one for uuid, one in scan.ailments.items() if one.cause not in OBSTACLES}
             self._with.offers.mark_ailing(faults, cause=self._cause)  # which does not wait
@@ -137,7 +138,8 @@ class Planner:
         offers.set_held_elsewhere(count_held_elsewhere(plan.lists, held, parents=plan.parents))
         return True
 
-    def _draft(self, config: Config, scan: GpusScanned, held: Held) -> Plan | None:
+    def _draft(self, config: Config, scan: GpusScanned, held: Held) -> tuple[Plan, bool] | None:
+        """The plan, and whether its lists have to wait for the CDI specs; None after a defect."""
         assert scan.inventory is not None
         try:
             plan = build_plan(
@@ -156,6 +158,7 @@ class Planner:
                     parents=self._with.memory.parents,
                 )
             )
+            waits = self._wish(config, plan, scan, held)
         except Exception as error:  # noqa: BLE001 - a defect in planning must not take away what is given out
             text = f"{type(error).__name__}: {error}"
             if text != self.error:
@@ -169,7 +172,7 @@ class Planner:
             self.plan = None if self.plan is None else msgspec.structs.replace(self.plan, check_at=None)
             return None
         self.error = ""
-        return plan
+        return plan, waits
 
     def _wish(self, config: Config, plan: Plan, scan: GpusScanned, held: Held) -> bool:
         """Have the CDI specs follow the plan. Whether the lists have to wait for them.

@@ -5,15 +5,17 @@ Belongs to the main thread; the specs are written by services/cdi.py in its own.
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 from typing import Final, Protocol
 
 import msgspec
 
 from nvdp.config.schema import Config
+from nvdp.log import Log
 from nvdp.model.cdi import CdiState, CdiWish
 from nvdp.model.health import Ailment
-from nvdp.model.reasons import Cause
+from nvdp.model.reasons import Cause, Reason
 from nvdp.planning.means import Means, find_obstacles
 from nvdp.services.events import GpusScanned
 
@@ -36,8 +38,9 @@ class Specs:
     says nothing at all for that long, what a predecessor wrote counts.
     """
 
-    def __init__(self, writer: SpecWriter, *, clock: Callable[[], float], wall: Callable[[], float]) -> None:
+    def __init__(self, writer: SpecWriter, *, log: Log, clock: Callable[[], float], wall: Callable[[], float]) -> None:
         self._writer = writer
+        self._log = log
         self._clock = clock
         self._wall = wall
         self._wish: CdiWish | None = None
@@ -45,6 +48,7 @@ class Specs:
         self._missing_since: dict[str, float] = {}
         self._known: dict[str, Ailment] = {}
         self._waits_since: float | None = None
+        self._error = ""
 
     @property
     def holds_back(self) -> bool:
@@ -69,8 +73,8 @@ class Specs:
     def want(self, wish: CdiWish) -> None:
         """Have the specs made so. Nothing if that was wanted last."""
         if wish != self._wish:
-            self._wish = wish
             self._writer.want(wish)
+            self._wish = wish
 
     def build_means(self, scan: GpusScanned) -> Means:
         """By what means devices are handed over."""
@@ -82,10 +86,22 @@ class Specs:
         )
 
     def see(self, scan: GpusScanned, config: Config | None) -> GpusScanned:
-        """The scan with what is in the way of its devices under this configuration among their ailments."""
+        """The scan with what is in the way of its devices under this configuration among their ailments.
+
+        After a defect it is what was in their way before.
+        """
+        try:
+            self._judge(scan, config)
+            self._error = ""
+        except Exception as error:  # noqa: BLE001 - a defect must neither take a device away nor end the process
+            self._tell_defect(error)
+            self._waits_since = None
+        return msgspec.structs.replace(scan, ailments={**self._known, **scan.ailments}) if self._known else scan
+
+    def _judge(self, scan: GpusScanned, config: Config | None) -> None:
         if config is None or scan.inventory is None:
             self._missing_since, self._known, self._waits_since = {}, {}, None
-            return scan
+            return
         now, state = self._clock(), self._state
         # What a predecessor wrote counts only if the writer does not answer for long.
         found = self._find(scan, config, state if state.answered else CdiState())
@@ -104,7 +120,13 @@ class Specs:
         self._known = {
             uuid: self._build(uuid, cause, text) for uuid, (cause, text) in found.items() if uuid not in waiting
         }
-        return msgspec.structs.replace(scan, ailments={**self._known, **scan.ailments}) if self._known else scan
+
+    def _tell_defect(self, error: Exception) -> None:
+        text = f"{type(error).__name__}: {error}"
+        if text != self._error:
+            told = f"judging what is in the way of devices failed, what was known stays: {text}"
+            self._log(Reason.SERVICE_RESTARTED, told, error=text, trace=traceback.format_exc())
+        self._error = text
 
     def _list_unasked(self, scan: GpusScanned, config: Config) -> frozenset[str]:
         """The devices that would be missing, too, if the specs had all that the writer was asked for."""
