@@ -95,6 +95,16 @@ def test_after_a_restart_the_grace_of_a_plugin_that_stays_away_runs(root):
         assert kubelet.admit("late", ONE).ids(RESOURCE) == frozenset()  # nobody knows the resource any more
 
 
+def test_a_pod_that_is_deleted_is_not_waited_for_after_a_restart(root):
+    with Kubelet(root) as kubelet, ReferencePlugin(kubelet.directory) as plugin:
+        serve(kubelet, plugin)
+        pod = kubelet.admit("pod", ONE)
+        kubelet.restart()
+        assert kubelet.readmissions_pending == 1
+        kubelet.delete(pod)
+        assert kubelet.readmissions_pending == 0
+
+
 def test_running_pods_survive_a_restart_and_keep_their_devices(root):
     with Kubelet(root) as kubelet, ReferencePlugin(kubelet.directory) as plugin:
         serve(kubelet, plugin)

@@ -171,7 +171,7 @@ class Life:
     def readmissions_pending(self) -> int:
         """Pods of the life before that are not admitted again yet, or are being so just now."""
         with self._history.changes:
-            return len(self._to_readmit) + len(self._readmitting)
+            return len(self._pods.keys() & (self._to_readmit | self._readmitting))
 
     def _admit(self, pod: Pod, *, running: bool) -> None:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nvdp.simulate.kubelet import Pod
 from tests.daemon.storms.files import NAMES, Key, find_key, sort_ids
 from tests.daemon.storms.node import Node
 from tests.daemon.storms.world import CARDS
@@ -67,11 +68,21 @@ class Truth:
             return {}
         return {device: state.health == "Healthy" for device, state in self._node.kubelet.devices(name).items()}
 
+    def _is_served(self, pod: Pod) -> bool:
+        """Whether what the pod asks for is, or will be, on offer.
+
+        The twin has a pod of old wait for a list. None comes if a daemon registered in vain while it stopped, and the
+        next one has no such resource.
+        """
+        offered = {self._node.file.find_form(card)[0] for card in {*CARDS} - self._node.file.excluded}
+        asked = {name for limits in pod.all_containers.values() for name in limits}
+        return all(name in offered or self._node.kubelet.open_streams(name) for name in asked)
+
     def _find_mistake(self, *, is_long: bool) -> str:
         """What the kubelet sees and is not true. Runs with its lock held. Pods that failed are replaced, as ever."""
         node = self._node
         for pod, admission in [*node.pods]:
-            if pod.phase == "Failed":
+            if pod.phase == "Failed" or (pod.phase == "Pending" and not self._is_served(pod)):
                 node.pods.remove((pod, admission))
                 node.kubelet.delete(pod)
         if node.kubelet.readmissions_pending:
