@@ -123,8 +123,13 @@ class Trials:
         self._node.do(Step("tell", event))
 
     def _count_healthy(self) -> Counter[Key]:
-        """By card, for which of its numbers are on offer may depend on when the end of a pod was noticed."""
-        return Counter(find_key(name, device) for name, device in self._truth.list_healthy())
+        """By card, for which of its numbers are on offer may depend on when the end of a pod was noticed.
+
+        Without those that ail: while the next look at them is still to come, one of them may be on offer for a moment.
+        """
+        ailing = {self._uuid(card) for card in self._truth.ailing}
+        keys = (find_key(name, device) for name, device in self._truth.list_healthy())
+        return Counter(key for key in keys if key[0] not in ailing)
 
     def _check_unchanged(self, before: Counter[Key]) -> None:
         if self._truth.is_driver_used:
