@@ -15,9 +15,10 @@ from nvdp.config.options import Option, list_options
 from nvdp.config.scalars import list_choices
 from nvdp.config.spelling import build_plain, spell
 from nvdp.model.duration import Duration
+from nvdp.model.quantity import Quantity
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
-_METAVARS: Final = {bool: "[true|false]", int: "N", str: "TEXT", Path: "PATH", Duration: "DURATION"}
+_METAVARS: Final = {bool: "[true|false]", int: "N", str: "TEXT", Path: "PATH", Duration: "DURATION", Quantity: "SIZE"}
 
 
 def take_process_flags(command: _Command) -> _Command:

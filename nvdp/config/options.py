@@ -22,6 +22,7 @@ from nvdp.config.scalars import check_form, check_range, read_enum
 from nvdp.config.schema import DEFAULT, Document, Origin
 from nvdp.errors import FormatError, UsageError, quote
 from nvdp.model.duration import Duration, parse_duration
+from nvdp.model.quantity import Quantity, parse_quantity
 
 __all__ = ["Option", "Overrides", "list_options", "parse_options"]
 
@@ -141,6 +142,7 @@ _PARSERS: Final[dict[Any, Callable[[str, Setting], Any]]] = {
     str: check_form,
     Path: lambda text, _: Path(text),
     Duration: lambda text, _: parse_duration(text),
+    Quantity: lambda text, setting: check_range(parse_quantity(text), setting, text),
 }
 
 

@@ -12,11 +12,13 @@ import msgspec
 from nvdp.config.keys import Setting, camel_key
 from nvdp.config.schema import Origin
 from nvdp.model.duration import Duration, build_duration
+from nvdp.model.quantity import Quantity
 
 KUBELET_ROOT: Final = Path("/var/lib/kubelet")
 CDI_DIR: Final = Path("/var/run/cdi")
 HOST_DEV: Final = Path("/host-dev")
 HOST_ETC: Final = Path("/host-etc")
+MPS_DIR: Final = Path("/mps")
 _PORT_MOST: Final = 65535
 
 
@@ -82,6 +84,28 @@ class ProcessOptions(msgspec.Struct, frozen=True, kw_only=True, rename=camel_key
             ("NVDP_HOST_ETC",),
         ),
     ] = HOST_ETC
+    mps_dir: Annotated[
+        Path,
+        Setting(
+            "where the node's flags.mpsRoot is mounted",
+            ("mps-dir",),
+            ("NVDP_MPS_DIR",),
+        ),
+    ] = MPS_DIR
+    mps_control: Annotated[
+        str,
+        Setting("the program that controls MPS, for nvdp mps", ("mps-control",), ("NVDP_MPS_CONTROL",)),
+    ] = "nvidia-cuda-mps-control"
+    mps_shm_size: Annotated[
+        Quantity | None,
+        Setting(
+            "size of the /dev/shm of MPS and its clients",
+            ("mps-shm-size",),
+            ("NVDP_MPS_SHM_SIZE",),
+            least=Quantity(2**20),
+            default_text="half of the node's memory",
+        ),
+    ] = None
     metrics_port: Annotated[
         int,
         Setting(

@@ -18,6 +18,15 @@ class MigMode(enum.Enum):
     ENABLED = "enabled"
 
 
+class ComputeMode(enum.Enum):
+    """Who may compute on a GPU: anybody, one thread, nobody, or one process, as which an MPS server counts."""
+
+    DEFAULT = "Default"
+    EXCLUSIVE_THREAD = "ExclusiveThread"
+    PROHIBITED = "Prohibited"
+    EXCLUSIVE_PROCESS = "ExclusiveProcess"
+
+
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
     """The first NVML call of a scan that failed for one GPU: ``nvmlDeviceGetUUID``, ``GpuIsLost``, a sentence."""
 
@@ -60,8 +69,9 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     ``index`` is NVML's and may change when a card is lost; ``minor`` is the number of ``/dev/nvidia<minor>`` (None
     where there is none); ``pci`` is ``dddd:bb:dd.f`` in lower case, with a domain of 4 digits where it fits.
     ``numa_node`` is None where the host does not know one. ``compute_capability`` is ``"9.0"``. ``mig_pending`` is the
-    mode that a reset of the GPU would bring, None if that is the current one or is not known. ``instances`` are the MIG
-    devices in the order of their index; None unless the GPU is in MIG mode and they could be listed.
+    mode that a reset of the GPU would bring, None if that is the current one or is not known. ``compute_mode`` is None
+    where the driver does not tell it. ``instances`` are the MIG devices in the order of their index; None unless the
+    GPU is in MIG mode and they could be listed.
     ``unreadable_instances`` can be shown, but have no identity to advertise.
     """
 
@@ -75,6 +85,7 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     numa_node: int | None = None
     mig: MigMode | None = None
     mig_pending: MigMode | None = None
+    compute_mode: ComputeMode | None = None
     instances: tuple[MigInstance, ...] | None = None
     unreadable_instances: tuple[UnreadableInstance, ...] = ()
     fault: Fault | None = None

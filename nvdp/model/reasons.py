@@ -42,6 +42,9 @@ class Reason(enum.Enum):
     CONFIG_MISSING = ("ConfigMissing", Level.WARNING)
     CDI_WRITTEN = ("CDIWritten", Level.INFO)
     CDI_FAILED = ("CDIFailed", Level.ERROR)
+    MPS_DAEMON_READY = ("MPSDaemonReady", Level.INFO)
+    MPS_DAEMON_FAILED = ("MPSDaemonFailed", Level.ERROR)
+    MPS_UNSUPPORTED = ("MPSUnsupported", Level.ERROR)
     RUNTIME_UNSUITED = ("RuntimeUnsuited", Level.WARNING)
     MODE_CHANGE_WAITING = ("ModeChangeWaiting", Level.INFO)
     MODE_CHANGED = ("ModeChanged", Level.INFO)
@@ -79,6 +82,7 @@ class Cause(enum.Enum):
     NODES_MISSING = "NodesMissing"
     CDI_MISSING = "CDIMissing"
     IMEX_MISSING = "IMEXMissing"
+    MPS_DAEMON_FAILED = "MPSDaemonFailed"
     FABRIC_DEGRADED = "FabricDegraded"
     LOST = "Lost"
     CALL_FAILED = "CallFailed"

@@ -18,6 +18,7 @@ from nvdp.model.cdi import CdiState
 from nvdp.model.health import Ailment
 from nvdp.model.held import Held
 from nvdp.model.inventory import Inventory
+from nvdp.model.mps import MpsView
 from nvdp.model.pause import Pause
 from nvdp.model.status import DriverStatus
 from nvdp.planning.course import Record
@@ -117,6 +118,13 @@ class CdiWritten(msgspec.Struct, frozen=True, kw_only=True):
     at: float
 
 
+class MpsSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """What is seen of the MPS control daemons has changed, heartbeats apart."""
+
+    view: MpsView
+    at: float
+
+
 class PauseOrdered(msgspec.Struct, frozen=True, kw_only=True):
     """An operator orders a pause, or (None) its end."""
 
@@ -150,6 +158,7 @@ Event: TypeAlias = (
     | ResourceReport
     | AllocateAnswered
     | CdiWritten
+    | MpsSeen
     | PauseOrdered
     | SignalReceived
     | ServiceCrashed
