@@ -1,6 +1,7 @@
 """The part of kustomize that our manifests use, so that they are tested without its binary.
 
-Resources (files and directories), components, strategic merge patches by path, images and the namespace.
+Resources (files and directories), components, strategic merge patches by path (for one object, or all of a kind),
+images and the namespace.
 Anything else in a kustomization is an error: a test must not pass because something was overlooked.
 """
 
@@ -27,35 +28,44 @@ _MERGE_KEYS = {
 
 def build(directory: Path) -> list[Object]:
     """The objects of a kustomization, in order."""
+    return apply(directory, [])
+
+
+def apply(directory: Path, objects: list[Object]) -> list[Object]:
+    """What a kustomization, or a component, makes of ``objects``: its own beside them, then changed as it says."""
     kustomization = load_one(directory / "kustomization.yaml")
     unknown = set(kustomization) - _KNOWN
     if unknown:
         raise ValueError(f"{directory}: {sorted(unknown)} is not known to this test")
-    objects: list[Object] = []
+    made = copy.deepcopy(objects)
     for resource in kustomization.get("resources", []):
         path = directory / resource
-        objects += build(path) if path.is_dir() else load(path)
+        made += build(path) if path.is_dir() else load(path)
     for component in kustomization.get("components", []):
-        objects = patch_all(objects, directory / component)
-    objects = patch_all(objects, directory)
+        made = apply(directory / component, made)
+    for patch in kustomization.get("patches", []):
+        (change,) = load(directory / patch["path"])
+        made = patch_one(made, change, patch.get("target"))
     for image in kustomization.get("images", []):
-        for container in containers(objects):
+        for container in containers(made):
             if container["image"] == image["name"]:
                 container["image"] = f"{image['newName']}:{image['newTag']}"
-    for found in objects:
+    for found in made:
         if "namespace" in kustomization and found["kind"] != "Namespace":
             found["metadata"]["namespace"] = kustomization["namespace"]
-    return objects
+    return made
 
 
-def patch_all(objects: list[Object], directory: Path) -> list[Object]:
-    """``objects`` with the patches of ``directory``'s kustomization; each must find its object."""
-    patched = copy.deepcopy(objects)
-    for patch in load_one(directory / "kustomization.yaml").get("patches", []):
-        (change,) = load(directory / patch["path"])
-        (target,) = [found for found in patched if identity(found) == identity(change)]
-        patched[patched.index(target)] = merge(target, change)
-    return patched
+def patch_one(objects: list[Object], change: Object, target: Object | None) -> list[Object]:
+    """With a target, which names a kind, all of that kind are changed; without, the one that the change names."""
+    if target is not None:
+        chosen = [found for found in objects if target == {"kind": found["kind"]}]
+        metadata = {name: part for name, part in change["metadata"].items() if name not in {"name", "namespace"}}
+        change = {**change, "metadata": metadata}
+    else:
+        chosen = [found for found in objects if identity(found) == identity(change)]
+    assert chosen, "a patch must find its object"
+    return [merge(found, change) if found in chosen else found for found in objects]
 
 
 def merge(base: Any, change: Any, key: str = "") -> Any:

@@ -28,6 +28,7 @@ MODES = {
 }
 EXAMPLES = sorted((MANIFESTS / "examples").glob("*.yaml"))
 POLICIES = {  # of each the oldest Kubernetes that has its kind
+    MANIFESTS / "admission/mps.yaml": "1.30",
     MANIFESTS / "admission/refuse.yaml": "1.30",
     MANIFESTS / "admission/void.yaml": "1.36",
 }
@@ -76,7 +77,7 @@ def test_every_example_is_valid_and_asks_for_a_gpu_where_gpus_are(path: Path):
     for found in kustomize.load(path):
         kubernetes_validate.validate(found, kubernetes_validate.latest_version(), strict=True)
         for container in kustomize.containers([found]):
-            assert container["resources"]["limits"] == {"nvidia.com/gpu": 1}
+            assert container["resources"]["limits"] in ({"nvidia.com/gpu": 1}, {"nvidia.com/gpu.mps": 1})
         assert {"key": "nvidia.com/gpu", "operator": "Exists"} in kustomize.pod_spec(found)["tolerations"]
 
 
@@ -236,7 +237,7 @@ def test_the_patch_for_a_kubelet_elsewhere_moves_what_is_mounted_and_not_where(p
 
 
 def test_gpu_nodes_are_picked_by_any_of_the_labels_that_name_them():
-    affinity = kustomize.patch_all(kustomize.build(MODES["base"]), MANIFESTS / "components/gpu-nodes")
+    affinity = kustomize.apply(MANIFESTS / "components/gpu-nodes", kustomize.build(MODES["base"]))
     kubernetes_validate.validate(find(affinity, "DaemonSet"), kubernetes_validate.latest_version(), strict=True)
     terms = kustomize.pod_spec(find(affinity, "DaemonSet"))["affinity"]["nodeAffinity"][
         "requiredDuringSchedulingIgnoredDuringExecution"
@@ -252,7 +253,7 @@ def test_gpu_nodes_are_picked_by_any_of_the_labels_that_name_them():
 @pytest.mark.parametrize("mode", ["base", "privileged"])
 def test_with_cdi_the_specs_lie_where_runtimes_look_and_the_driver_where_it_is_looked_up(mode: str):
     before = kustomize.build(MODES[mode])
-    objects = kustomize.patch_all(before, MANIFESTS / "components/cdi")
+    objects = kustomize.apply(MANIFESTS / "components/cdi", before)
     kubernetes_validate.validate(find(objects, "DaemonSet"), kubernetes_validate.latest_version(), strict=True)
     (container,), (plain,) = kustomize.containers(objects), kustomize.containers(before)
     options, overrides = parse_options({}, environment(container))
@@ -276,7 +277,7 @@ def test_the_patch_that_lets_nvdp_read_less_leaves_usr_where_it_is_looked_for():
     page = (MANIFESTS.parent / "docs/cdi.md").read_text().split("**Less to read.**")[1]
     content = yaml.safe_load(re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)[0])
     before = find(
-        kustomize.patch_all(kustomize.build(MODES["base"]), MANIFESTS / "components/cdi"),
+        kustomize.apply(MANIFESTS / "components/cdi", kustomize.build(MODES["base"])),
         "DaemonSet",
     )
     after = kustomize.merge(before, yaml.safe_load(content["patches"][0]["patch"]))
@@ -292,7 +293,7 @@ def test_the_patch_that_lets_nvdp_read_less_leaves_usr_where_it_is_looked_for():
 
 
 def test_the_runtimes_configuration_is_mounted_where_the_check_looks_and_can_only_be_read():
-    objects = kustomize.patch_all(kustomize.build(MODES["base"]), MANIFESTS / "components/runtime-check")
+    objects = kustomize.apply(MANIFESTS / "components/runtime-check", kustomize.build(MODES["base"]))
     kubernetes_validate.validate(find(objects, "DaemonSet"), kubernetes_validate.latest_version(), strict=True)
     (container,) = kustomize.containers(objects)
     found = {
@@ -307,9 +308,9 @@ def test_the_runtimes_configuration_is_mounted_where_the_check_looks_and_can_onl
 
 @pytest.mark.parametrize("path", POLICIES, ids=lambda path: path.name)
 def test_a_policy_is_valid_and_leaves_alone_what_runs_the_gpus(path: Path):
-    policy, binding = kustomize.load(path)
+    policy, binding, *lists = kustomize.load(path)
     for version in (POLICIES[path], kubernetes_validate.latest_version()):
-        for found in (policy, binding):
+        for found in (policy, binding, *lists):
             kubernetes_validate.validate(found, version, strict=True)
     assert binding["spec"]["policyName"] == policy["metadata"]["name"]
     (rule,) = binding["spec"]["matchResources"]["namespaceSelector"]["matchExpressions"]
