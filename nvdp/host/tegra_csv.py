@@ -53,13 +53,17 @@ class TegraFiles(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[str, ...] = ()
 
 
-def find_csv_files(root: Path, *, otherwise: Path = Path("/")) -> tuple[Path, ...]:
-    """The lists under ``root``, in the order in which they count, or else those under ``otherwise``; none if nowhere.
+def find_csv_files(root: Path, *, otherwise: Path = Path("/")) -> tuple[Path, tuple[str, ...]] | None:
+    """The root under which the lists are, ``root`` or else ``otherwise``, and their paths in it, in the order in which
+    they count; None if they are nowhere.
 
     NVIDIA's rule: the directory decides, and not which of the three are in it.
     """
-    base = _find_base(root, otherwise)
-    return tuple(base / f"{_DIRECTORY}/{name}".lstrip("/") for name in _FILES) if base is not None else ()
+    for base in (root, otherwise):
+        found = DriverRoot(base).find(_DIRECTORY)
+        if found is not None and found.is_directory:
+            return base, tuple(f"{_DIRECTORY}/{name}" for name in _FILES)
+    return None
 
 
 def load_tegra_files(root: Path, *, dev: Path, otherwise: Path = Path("/")) -> TegraFiles:
@@ -67,12 +71,13 @@ def load_tegra_files(root: Path, *, dev: Path, otherwise: Path = Path("/")) -> T
 
     Raises HostError, one line, where there are no lists, or no device node of theirs. Blocks as long as the disk does.
     """
-    base = _find_base(root, otherwise)
-    if base is None:
+    lists = find_csv_files(root, otherwise=otherwise)
+    if lists is None:
         remedy = "mount the root of the node there, and set flags.plugin.containerDriverRoot to that place"
         raise HostError(f"{root}: has no {_DIRECTORY}, which tells what belongs to the GPU of a Tegra system; {remedy}")
+    base, paths = lists
     tree = DriverRoot(base)
-    texts = {name: tree.load_start(f"{_DIRECTORY}/{name}", limit_bytes=_MAX_BYTES) or b"" for name in _FILES}
+    texts = {basename(path): tree.load_start(path, limit_bytes=_MAX_BYTES) or b"" for path in paths}
     entries, problems = parse_csv({name: text.decode(errors="replace") for name, text in texts.items()})
     nodes = _find_nodes(entries, dev)
     finding = _Finding(tree, base)
@@ -122,14 +127,6 @@ def _parse_line(content: str) -> Entry | None:
     if kind is None or not is_plain or (kind is Kind.NODE and not path.startswith("/dev/")):
         return None
     return Entry(kind, path)
-
-
-def _find_base(root: Path, otherwise: Path) -> Path | None:
-    for base in (root, otherwise):
-        found = DriverRoot(base).find(_DIRECTORY)
-        if found is not None and found.is_directory:
-            return base
-    return None
 
 
 def _find_nodes(entries: Iterable[Entry], dev: Path) -> tuple[str, ...]:

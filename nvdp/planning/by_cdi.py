@@ -11,9 +11,8 @@ from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
 from nvdp.model.held import Held, Holding
-from nvdp.model.listing import AllocateTrace
-from nvdp.planning.ledger import Given, order_of_id
-from nvdp.planning.withdrawal import QUIET_S
+from nvdp.planning.handed_out import Trail, follow_handed_out
+from nvdp.planning.ledger import Given
 
 ByCdi: TypeAlias = Mapping[str, Mapping[str, float]]
 """By resource and ID, at the latest when it was handed out (monotonic seconds)."""
@@ -44,22 +43,27 @@ def follow_by_cdi(
     Allocate hands the ID out by other means. What nobody holds is forgotten, by an answer about holders that was
     requested 2 s after it was handed out.
     """
-    found: dict[str, dict[str, float]] = {}
-    for resource in sorted(before.keys() | given.keys() | holders.keys()):
-        record = given.get(resource)
-        traces = record.allocations if record is not None else {}
-        mine, known = holders.get(resource, {}), before.get(resource, {})
-        is_now = is_used or (record is not None and record.listed.facts.uses_cdi)
-        ids = known.keys() | {device_id for device_id, trace in traces.items() if trace.by_cdi or is_now}
-        for device_id in sorted(ids | mine.keys() if is_now else ids, key=order_of_id):
-            trace, at = traces.get(device_id, AllocateTrace()), known.get(device_id, held.requested_at)
-            if trace.answered_at is not None:
-                at = trace.answered_at
-                if not trace.by_cdi and not is_now and not trace.in_flight:
-                    continue
-            if device_id in mine or trace.in_flight or held.requested_at < at + QUIET_S:
-                found.setdefault(resource, {})[device_id] = at
-    return found
+
+    def is_now(record: Given | None) -> bool:
+        return is_used or (record is not None and record.listed.facts.uses_cdi)
+
+    def judge(trail: Trail[float]) -> tuple[float, float] | None:
+        trace, at = trail.trace, trail.seen_at if trail.before is None else trail.before
+        if trace.answered_at is not None:
+            at = trace.answered_at
+            if not trace.by_cdi and not is_now(trail.record) and not trace.in_flight:
+                return None
+        return at, at
+
+    return follow_handed_out(
+        before,
+        is_used=is_now,
+        tells=lambda trace: trace.by_cdi,
+        judge=judge,
+        given=given,
+        holders=holders,
+        held=held,
+    )
 
 
 def has_unseen(by_cdi: ByCdi, holders: Mapping[str, Mapping[str, Holding]]) -> bool:

@@ -19,7 +19,8 @@ from nvdp.model.held import Held, Holding
 from nvdp.model.listing import AllocateTrace, DeviceIDStrategy
 from nvdp.model.reasons import Cause
 from nvdp.planning.devices import Device
-from nvdp.planning.ledger import Given, order_of_id, uuid_of_id
+from nvdp.planning.handed_out import Trail, follow_handed_out
+from nvdp.planning.ledger import Given, uuid_of_id
 from nvdp.planning.withdrawal import QUIET_S, Verdict, Waiting
 
 BY_UUID = ""
@@ -128,23 +129,24 @@ def follow_indices(
     that was requested 2 s after it was handed out.
     """
     by_index = strategy is DeviceIDStrategy.INDEX
-    found: dict[str, dict[str, HandedOut]] = {}
-    for resource in sorted(before.keys() | given.keys() | holders.keys()):
-        record = given.get(resource)
-        traces = record.allocations if record is not None else {}
-        mine, known = holders.get(resource, {}), before.get(resource, {})
-        ids = known.keys() | {device_id for device_id, trace in traces.items() if trace.index or by_index}
-        for device_id in sorted(ids | mine.keys() if by_index else ids, key=order_of_id):
-            trace, one = traces.get(device_id, AllocateTrace()), known.get(device_id)
-            if trace.answered_at is not None:
-                one = HandedOut(trace.index, trace.answered_at)
-            elif one is None and device_id in mine:
-                one = _guess(record, places.get(uuid_of_id(device_id)), seen_at=held.requested_at)
-            if one is None or (one.index == BY_UUID and not by_index):
-                continue
-            if device_id in mine or trace.in_flight or held.requested_at < one.at + QUIET_S:
-                found.setdefault(resource, {})[device_id] = one
-    return found
+
+    def judge(trail: Trail[HandedOut]) -> tuple[HandedOut, float] | None:
+        one = trail.before
+        if trail.trace.answered_at is not None:
+            one = HandedOut(trail.trace.index, trail.trace.answered_at)
+        elif one is None and trail.is_held:
+            one = _guess(trail.record, places.get(uuid_of_id(trail.device_id)), seen_at=trail.seen_at)
+        return None if one is None or (one.index == BY_UUID and not by_index) else (one, one.at)
+
+    return follow_handed_out(
+        before,
+        is_used=lambda _: by_index,
+        tells=lambda trace: bool(trace.index),
+        judge=judge,
+        given=given,
+        holders=holders,
+        held=held,
+    )
 
 
 def find_renumbered(

@@ -63,10 +63,10 @@ def test_the_lists_are_three_in_one_order_where_their_directory_is(tmp_path):
     """NVIDIA's vector B8: which of the three exist does not matter."""
     here, there = tmp_path / "here", tmp_path / "there"
     build_tree(here, f"{DIRECTORY}/")
-    expected = ["devices.csv", "drivers.csv", "l4t.csv"]
-    assert find_csv_files(here, otherwise=there) == tuple(here / DIRECTORY / name for name in expected)
-    assert find_csv_files(there, otherwise=here) == tuple(here / DIRECTORY / name for name in expected)
-    assert find_csv_files(there, otherwise=there) == ()
+    expected = tuple(f"/{DIRECTORY}/{name}" for name in ("devices.csv", "drivers.csv", "l4t.csv"))
+    assert find_csv_files(here, otherwise=there) == (here, expected)
+    assert find_csv_files(there, otherwise=here) == (here, expected)
+    assert find_csv_files(there, otherwise=there) is None
 
 
 def test_nowhere_a_list_is_said_in_one_line_with_what_to_mount(tmp_path):
