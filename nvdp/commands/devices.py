@@ -66,6 +66,7 @@ def _build_json(scanned: GpusScanned) -> dict[str, Any]:
                 "memoryBytes": gpu.memory_bytes,
                 "computeCapability": gpu.compute_capability,
                 "numaNode": gpu.numa_node,
+                "computeMode": gpu.compute_mode.value if gpu.compute_mode is not None else None,
                 "mig": gpu.mig.value if gpu.mig is not None else None,
                 "migPending": gpu.mig_pending.value if gpu.mig_pending is not None else None,
                 "instances": _build_instances(gpu),

@@ -10,7 +10,7 @@ from typing import Final
 import click
 
 from nvdp.model.health import Ailment
-from nvdp.model.inventory import Gpu, MigInstance, UnreadableGpu, UnreadableInstance
+from nvdp.model.inventory import ComputeMode, Gpu, MigInstance, UnreadableGpu, UnreadableInstance
 from nvdp.model.platforms import Platform
 from nvdp.model.reasons import Cause
 from nvdp.services.events import GpusScanned
@@ -24,11 +24,17 @@ _PLATFORMS: Final = {
     Platform.TEGRA: ("Tegra: nothing is known of the GPU of the chip",),
 }
 
+_COMPUTE_MODES: Final = {
+    ComputeMode.EXCLUSIVE_PROCESS: "one process at a time may compute there, as which all clients of MPS count",
+    ComputeMode.EXCLUSIVE_THREAD: "one thread at a time may compute there",
+    ComputeMode.PROHIBITED: "no process may compute there",
+}
+
 _Row = tuple[str, ...]
 
 
 def print_devices(scanned: GpusScanned) -> None:
-    """Write a summary, a table with a row for each GPU and below it for each of its MIG devices, and what to do.
+    """Write a summary, a table with a row for each GPU and below it for each of its MIG devices, and what else to know.
 
     ``scanned`` has an inventory.
     """
@@ -45,6 +51,9 @@ def print_devices(scanned: GpusScanned) -> None:
         if gpu.mig is not None and gpu.mig_pending is not None:
             modes = f"MIG mode is {gpu.mig.value}, {gpu.mig_pending.value} is pending"
             click.echo(f"GPU {gpu.index} ({gpu.uuid}): {modes}: needs a GPU reset: nvdp pause")
+    for mode, meaning in _COMPUTE_MODES.items():
+        if indices := [str(gpu.index) for gpu in gpus if gpu.compute_mode is mode]:
+            click.echo(f"compute mode {mode.value} on GPU {', '.join(indices)}: {meaning}")
 
 
 def _count(number: int, noun: str) -> str:

@@ -38,6 +38,7 @@ from nvdp.nvml.frames import (
     Refused,
     Scan,
     Scanned,
+    SetComputeMode,
     read_command,
     write_frame,
 )
@@ -87,7 +88,7 @@ class Session:
             self._watch.start()
         return True
 
-    def _find_answer(self, command: Scan | Probe | Processes) -> Answer:
+    def _find_answer(self, command: Scan | Probe | Processes | SetComputeMode) -> Answer:
         try:
             reader = self._reader = self._reader or self._start()
             match command:
@@ -97,6 +98,8 @@ class Session:
                     return reader.probe(gpu, skip)
                 case Processes(gpu=gpu, skip=skip):
                     return reader.read_processes(gpu, skip)
+                case SetComputeMode(gpu=gpu, mode=mode, skip=skip):
+                    return reader.set_compute_mode(gpu, mode, skip)
         except NvmlError as error:
             return self._refuse(error)
 

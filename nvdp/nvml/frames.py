@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from nvdp.model.health import Vitals
-from nvdp.model.inventory import Fault, Gpu, GpuRef, Inventory
+from nvdp.model.inventory import ComputeMode, Fault, Gpu, GpuRef, Inventory
 
 # The longest body: an inventory of a hundred GPUs has 40 KiB, so what is longer is no frame of ours.
 BODY_LIMIT_BYTES: Final = 1 << 20
@@ -46,6 +46,14 @@ class Processes(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Tell what computes or draws on one GPU; finds it as Probe does."""
 
     gpu: GpuRef
+    skip: tuple[GpuRef, ...] = ()
+
+
+class SetComputeMode(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Set the compute mode of one GPU; finds it as Probe does. Needs root and CAP_SYS_ADMIN, unless it is as wanted."""
+
+    gpu: GpuRef
+    mode: ComputeMode
     skip: tuple[GpuRef, ...] = ()
 
 
@@ -113,6 +121,13 @@ class ProcessesRead(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     fault: Fault | None = None
 
 
+class ComputeModeSet(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The answer to SetComputeMode: the mode that the GPU has now, or the fault. Neither if NVML counts no such GPU."""
+
+    mode: ComputeMode | None = None
+    fault: Fault | None = None
+
+
 class Refused(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """NVML failed as a whole: it could not be loaded or initialised, or does not even count.
 
@@ -153,8 +168,8 @@ class WatchFailed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     text: str
 
 
-Command: TypeAlias = Scan | Probe | Processes | Close
-Answer: TypeAlias = Scanned | Probed | ProcessesRead | Refused
+Command: TypeAlias = Scan | Probe | Processes | SetComputeMode | Close
+Answer: TypeAlias = Scanned | Probed | ProcessesRead | ComputeModeSet | Refused
 Notice: TypeAlias = Xid | Ecc | WatchFailed
 Message: TypeAlias = Breadcrumb | Answer | Notice
 

@@ -15,10 +15,10 @@ from typing import Final, Protocol
 import pynvml
 
 from nvdp.errors import NvmlError
-from nvdp.model.inventory import Driver, Fault, Gpu, GpuRef, Inventory, MigMode
+from nvdp.model.inventory import ComputeMode, Driver, Fault, Gpu, GpuRef, Inventory, MigMode
 from nvdp.model.platforms import TEGRA_UUID, WSL_UUID, Platform
 from nvdp.nvml.asking import Asker, build_fault, read_driver
-from nvdp.nvml.frames import Probed, ProcessesRead, Scanned
+from nvdp.nvml.frames import ComputeModeSet, Probed, ProcessesRead, Scanned
 from nvdp.nvml.kinds import NvmlErrorKind
 
 _TEGRA_RELEASE: Final = "etc/nv_tegra_release"
@@ -27,6 +27,7 @@ _FAMILY: Final = "tegra"
 # What NVML's names of GPUs have in them that are part of a Tegra chip.
 _INTEGRATED_MARKS: Final = ("(nvgpu)", "NVIDIA Thor")
 _PRODUCT: Final = "tegra"  # what patterns of the file match, as with NVIDIA's plugin
+_UNSETTABLE: Final = "this system has no compute modes that could be set"
 _UNTOLD: Final = "this system does not tell which processes use its GPUs"
 
 
@@ -38,6 +39,8 @@ class Reader(Protocol):
     def probe(self, wanted: GpuRef, skip: Collection[GpuRef]) -> Probed: ...
 
     def read_processes(self, wanted: GpuRef, skip: Collection[GpuRef]) -> ProcessesRead: ...
+
+    def set_compute_mode(self, wanted: GpuRef, mode: ComputeMode, skip: Collection[GpuRef]) -> ComputeModeSet: ...
 
 
 def has_tegra_files(root: str) -> bool:
@@ -81,6 +84,13 @@ class _OneReader:
             return ProcessesRead()
         call, kind = "nvmlDeviceGetComputeRunningProcesses", NvmlErrorKind.NOT_SUPPORTED.word
         return ProcessesRead(fault=Fault(call=call, kind=kind, text=_UNTOLD))
+
+    def set_compute_mode(self, wanted: GpuRef, mode: ComputeMode, skip: Collection[GpuRef]) -> ComputeModeSet:  # noqa: ARG002 - as the Protocol says
+        """There are none."""
+        if not self._is_meant(wanted):
+            return ComputeModeSet()
+        call, kind = "nvmlDeviceGetComputeMode", NvmlErrorKind.NOT_SUPPORTED.word
+        return ComputeModeSet(fault=Fault(call=call, kind=kind, text=_UNSETTABLE))
 
     def _is_meant(self, ref: GpuRef) -> bool:
         return ref.uuid == self.uuid

@@ -10,11 +10,12 @@ import pynvml
 
 from nvdp.errors import NvmlError
 from nvdp.model.health import Vitals
-from nvdp.model.inventory import Fault, Gpu, GpuRef, Inventory, MigMode, UnreadableGpu
+from nvdp.model.inventory import ComputeMode, Fault, Gpu, GpuRef, Inventory, MigMode, UnreadableGpu
 from nvdp.nvml.asking import NO_SUCH_FACT, NOT_FOR_US, Asker, GpuFacts, build_fault, read_driver, read_uuid
-from nvdp.nvml.frames import ComputeProcess, Probed, ProcessesRead, Scanned
+from nvdp.nvml.frames import ComputeModeSet, ComputeProcess, Probed, ProcessesRead, Scanned
 from nvdp.nvml.kinds import NvmlErrorKind
 from nvdp.nvml.mig import NO_INSTANCES, MigReader, list_mig_handles
+from nvdp.nvml.modes import find_compute_mode, set_compute_mode
 from nvdp.nvml.pci import read_pci
 from nvdp.nvml.topology import Connected, TopologyReader
 from nvdp.nvml.vitals import VitalsReader
@@ -34,7 +35,7 @@ class _Met(msgspec.Struct, frozen=True):
 
 
 class GpuReader:
-    """Scans, probes, and tells the processes, for one session of NVML that is open.
+    """Scans, probes, tells the processes and sets compute modes, for one session of NVML that is open.
 
     A call that does not return blocks for ever: the daemon ends the process then.
     """
@@ -121,6 +122,19 @@ class GpuReader:
             processes=tuple(ComputeProcess(pid=one.pid, memory_bytes=one.usedGpuMemory) for one in found.values())
         )
 
+    def set_compute_mode(self, wanted: GpuRef, mode: ComputeMode, skip: Collection[GpuRef]) -> ComputeModeSet:
+        """Of one GPU, as far as it has another."""
+        met = self._find(wanted, skip)
+        if isinstance(met, UnreadableGpu):
+            return ComputeModeSet(fault=met.fault)
+        if met is None:
+            return ComputeModeSet()
+        try:
+            set_compute_mode(met.handle, met.facts, mode)
+        except NvmlError as error:
+            return ComputeModeSet(fault=build_fault(error))
+        return ComputeModeSet(mode=mode)
+
     def _count(self) -> int:
         count: int = self._asker.ask("nvmlDeviceGetCount", pynvml.nvmlDeviceGetCount)
         return count
@@ -182,6 +196,7 @@ class GpuReader:
             compute_capability=facts.read("nvmlDeviceGetCudaComputeCapability", lambda: _read_capability(handle)),
             mig=mig,
             mig_pending=pending,
+            compute_mode=find_compute_mode(handle, facts),
             instances=found.instances,
             unreadable_instances=found.unreadable,
         )

@@ -72,6 +72,7 @@ PER_GPU = (
     "nvmlDeviceGetMinorNumber",
     "nvmlDeviceGetMemoryInfo",
     "nvmlDeviceGetCudaComputeCapability",
+    "nvmlDeviceGetComputeMode",
     "nvmlDeviceGetMigMode",
     "nvmlDeviceGetSupportedEventTypes",
     "nvmlDeviceRegisterEvents",

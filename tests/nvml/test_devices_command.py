@@ -87,6 +87,7 @@ def test_json_has_every_fact(nvdp) -> None:
         "memoryBytes": 23028 << 20,
         "computeCapability": "8.6",
         "numaNode": 1,
+        "computeMode": "Default",
         "mig": "unsupported",
         "migPending": None,
         "instances": None,
@@ -146,6 +147,32 @@ def test_mig_devices_stand_below_their_gpu_and_a_pending_mode_with_what_to_do(nv
         "text": None,
     }
     assert [(one["uuid"], one["text"] is None) for one in second["instances"]] == [("MIG-3", False), (None, False)]
+
+
+MODES_NODE = """
+gpus: [{model: t4, count: 4, uuid: [GPU-0, GPU-1, GPU-2, GPU-3], computeMode: [ExclusiveProcess, Default, Prohibited,
+  ExclusiveProcess]}]
+faults: [{call: nvmlDeviceGetComputeMode, gpu: 1, error: NotSupported}]
+"""
+
+
+def test_every_compute_mode_but_the_default_is_told_with_what_it_means(nvdp, tmp_path) -> None:
+    node = tmp_path / "node.yaml"
+    node.write_text(MODES_NODE)
+    exclusive, prohibited = nvdp("--simulated-node", str(node))[1].splitlines()[-2:]
+    meaning = "one process at a time may compute there, as which all clients of MPS count"
+    assert exclusive == f"compute mode ExclusiveProcess on GPU 0, 3: {meaning}"
+    assert prohibited == "compute mode Prohibited on GPU 2: no process may compute there"
+    answer = json.loads(nvdp("--simulated-node", str(node), "--json")[1])
+    modes = [gpu["computeMode"] for gpu in answer["gpus"]]
+    assert modes == ["ExclusiveProcess", None, "Prohibited", "ExclusiveProcess"]
+
+
+def test_an_exported_node_has_its_compute_modes(nvdp, tmp_path, asking) -> None:
+    node, exported = tmp_path / "node.yaml", tmp_path / "exported.yaml"
+    node.write_text(MODES_NODE)
+    exported.write_text(nvdp("--simulated-node", str(node), "--export")[1])
+    assert asking(simulated=str(exported)).scan() == asking(simulated=str(node)).scan()
 
 
 @pytest.mark.parametrize("driver", ["", "driver: {migMonitor: true}"])

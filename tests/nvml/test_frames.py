@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nvdp.model.inventory import Driver, GpuRef, Inventory
+from nvdp.model.inventory import ComputeMode, Driver, GpuRef, Inventory
 from nvdp.nvml.frames import (
     BODY_LIMIT_BYTES,
     Breadcrumb,
+    ComputeModeSet,
     FrameBuffer,
     Probe,
     Probed,
@@ -30,6 +31,7 @@ MESSAGES = [
     Scanned(inventory=Inventory(driver=Driver(version="1", cuda_version="2")), skipped=(REF,)),
     Refused(call="nvmlInit", kind="Unknown", text="no"),
     Probed(),
+    ComputeModeSet(mode=ComputeMode.EXCLUSIVE_PROCESS),
 ]
 
 

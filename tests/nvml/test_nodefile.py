@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nvdp.errors import HostError
+from nvdp.model.inventory import ComputeMode
 from nvdp.nvml.simulated.models import MODELS
 from nvdp.nvml.simulated.node import DriverState, MigState
 from nvdp.nvml.simulated.nodefile import NODES, load_node, parse_node
@@ -65,6 +66,7 @@ gpus:
   memoryBytes: 1024
   product: Something else
   computeCapability: 9.1
+  computeMode: [Prohibited, ExclusiveProcess]
   mig: enabled
   migPending: disabled
   instances: [{profile: 1g.10gb, gpuInstance: 9, computeInstance: 2}, {profile: 2c.3g.40gb+me}]
@@ -89,6 +91,7 @@ faults:
         (0, "MIG-", 1, 9, 2),
         (1, "MIG-", 3, 153, 0),
     ]
+    assert [gpu.compute_mode for gpu in node.gpus] == [ComputeMode.PROHIBITED, ComputeMode.EXCLUSIVE_PROCESS]
     assert (first.mig, first.mig_pending) == (MigState.ENABLED, MigState.DISABLED)
     assert (node.driver.version, node.driver.cuda, node.driver.kernel) == ("570.1", "12.8", "570.2")
     assert node.driver.state is DriverState.NOT_LOADED
@@ -117,6 +120,11 @@ def test_an_empty_file_is_a_machine_without_gpus() -> None:
         ("gpus: [{model: t4, count: 0}]", "gpus[0].count: must be 1 or more, not 0"),
         ("gpus: [{model: t4, cuont: 2}]", "gpus[0]: unknown key cuont"),
         ("gpu: []", "unknown key gpu"),
+        (
+            "gpus: [{model: t4, computeMode: Exclusive}]",
+            "gpus[0].computeMode: Invalid enum value 'Exclusive'; there are Default, ExclusiveThread, Prohibited, ",
+        ),
+        ("gpus: [{model: t4, computeMode: [Default, Default]}]", "gpus[0].computeMode: 2 values for 1 cards"),
         ("gpus: 3", "gpus: Expected array, got str"),
         ("gpus: [{model: t4, count: two}]", "gpus[0].count: Expected int, got str"),
         ("ancestors: {bridge: []}", "ancestors.bridge: bridge is none of internal, single-switch, multiple-switches, "),

@@ -6,11 +6,12 @@ import shutil
 
 import pytest
 
-from nvdp.errors import HostError
-from nvdp.model.inventory import Driver, Gpu, GpuRef, MigMode
+from nvdp.errors import HostError, NvmlError
+from nvdp.model.inventory import ComputeMode, Driver, Gpu, GpuRef, MigMode
 from nvdp.model.platforms import DeviceDiscoveryStrategy, Platform
 from nvdp.model.reasons import Cause
 from nvdp.nvml.children import NvmlChildren, Source
+from nvdp.nvml.compute_mode import set_compute_mode
 from nvdp.nvml.frames import Probe, Probed, Processes, ProcessesRead, Refused, Scanned
 from nvdp.nvml.outcomes import Hung
 from nvdp.nvml.platforms import has_tegra_files, is_integrated
@@ -90,6 +91,17 @@ def test_nobody_tells_which_processes_use_the_one_device(ask_node, text):
     told = client.call(Processes(gpu=GpuRef(index=0, count=0, uuid=gpu.uuid)), limit_s=5)
     assert (told.processes, told.fault.kind) == (None, "NotSupported")
     assert client.call(Processes(gpu=GpuRef(index=0, count=0, uuid="GPU-x")), limit_s=5) == ProcessesRead()
+
+
+@pytest.mark.parametrize("text", [WSL_NODE, "platform: tegra\n"])
+def test_the_one_device_has_no_compute_mode_that_could_be_set(ask_node, text):
+    children = ask_node(text).children
+    (gpu,) = scan(ask_node(text)).inventory.gpus
+    assert gpu.compute_mode is None
+    with pytest.raises(NvmlError, match=r"this system has no compute modes that could be set$"):
+        set_compute_mode(children, gpu.uuid, ComputeMode.PROHIBITED, limit_s=5)
+    with pytest.raises(NvmlError, match=r"GPU-x .* counts no such GPU$"):
+        set_compute_mode(children, "GPU-x", ComputeMode.PROHIBITED, limit_s=5)
 
 
 # Tegra

@@ -288,6 +288,18 @@ def test_an_argument_that_c_would_not_survive_raises(write_node, name, arguments
         call(*arguments)
 
 
+def test_the_compute_mode_is_what_was_set_last(nvml) -> None:
+    first, second, third = (nvml.nvmlDeviceGetHandleByIndex(n) for n in range(3))
+    assert nvml.nvmlDeviceGetComputeMode(second) == nvml.NVML_COMPUTEMODE_DEFAULT
+    nvml.nvmlDeviceSetComputeMode(second, nvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS)
+    modes = [nvml.nvmlDeviceGetComputeMode(card) for card in (first, second, third)]
+    assert modes == [0, nvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS, 0]
+    with raises(nvml.NVML_ERROR_NOT_SUPPORTED):
+        nvml.nvmlDeviceSetComputeMode(first, nvml.NVML_COMPUTEMODE_PROHIBITED)  # it is in MIG mode
+    with raises(nvml.NVML_ERROR_INVALID_ARGUMENT):
+        nvml.nvmlDeviceSetComputeMode(second, nvml.NVML_COMPUTEMODE_COUNT)
+
+
 def test_null_and_too_small_buffers_are_refused_as_nvml_does(write_node) -> None:
     calls = build_calls(Machine(write_node()))
     assert calls["nvmlInitWithFlags"](0) == 0

@@ -10,10 +10,11 @@ import pynvml
 
 from nvdp.model.topology import Ancestor
 from nvdp.nvml.kinds import NvmlErrorKind, describe_code
+from nvdp.nvml.modes import MODES, NUMBERS
 from nvdp.nvml.simulated.health_calls import HEALTH_CALLS, offer
 from nvdp.nvml.simulated.machine import Device, Machine, MigDevice, NvmlReturn
 from nvdp.nvml.simulated.mig_calls import MIG_CALLS, check_aggregate, list_processes
-from nvdp.nvml.simulated.node import Process, SimulatedGpu
+from nvdp.nvml.simulated.node import MigState, Process, SimulatedGpu
 from nvdp.nvml.simulated.signatures import (
     GpuHandle,
     GpuIndex,
@@ -118,6 +119,18 @@ def _capability(_machine: Machine, gpu: SimulatedGpu, major: Any, minor: Any) ->
     major.value, minor.value = (int(part) for part in gpu.compute_capability.split("."))
 
 
+def _compute_mode(machine: Machine, gpu: SimulatedGpu, mode: Any) -> None:
+    mode.value = NUMBERS[machine.find_compute_mode(gpu)]
+
+
+def _set_compute_mode(machine: Machine, gpu: SimulatedGpu, number: int) -> None:
+    if number not in MODES:
+        raise NvmlReturn(NvmlErrorKind.INVALID_ARGUMENT.code)
+    if gpu.mig is MigState.ENABLED:
+        raise NvmlReturn(NvmlErrorKind.NOT_SUPPORTED.code)
+    machine.set_compute_mode(gpu, MODES[number])
+
+
 def _common_ancestor(machine: Machine, first: SimulatedGpu, second: SimulatedGpu, level: Any) -> None:
     if first == second:
         raise NvmlReturn(NvmlErrorKind.INVALID_ARGUMENT.code)
@@ -188,6 +201,8 @@ CALLS: Final[dict[str, tuple[tuple[Parameter, ...], Implementation]]] = {
     "nvmlDeviceGetPciInfo_v3": ((_HANDLE, _PCI_INFO), _pci_info),
     "nvmlDeviceGetMemoryInfo": ((_ANY_HANDLE, Out(pynvml.c_nvmlMemory_t)), _memory),
     "nvmlDeviceGetCudaComputeCapability": ((_HANDLE, _INT, _INT), _capability),
+    "nvmlDeviceGetComputeMode": ((_HANDLE, _UINT), _compute_mode),
+    "nvmlDeviceSetComputeMode": ((_HANDLE, _NUMBER), _set_compute_mode),
     "nvmlDeviceGetTopologyCommonAncestor": ((_HANDLE, _HANDLE, _UINT), _common_ancestor),
     "nvmlDeviceGetNvLinkState": ((_HANDLE, _NUMBER, _UINT), _link_state),
     "nvmlDeviceGetNvLinkRemoteDeviceType": ((_HANDLE, _NUMBER, _UINT), _link_remote_type),

@@ -9,6 +9,7 @@ from typing import Final, TypeAlias
 import msgspec
 from msgspec import inspect
 
+from nvdp.model.inventory import ComputeMode
 from nvdp.model.platforms import Platform
 from nvdp.model.topology import Ancestor
 from nvdp.nvml.conditions import FABRIC_SUCCESS
@@ -62,6 +63,7 @@ class GpuEntry(Entry, frozen=True, kw_only=True):
     mig: MigState | None = None
     mig_pending: MigState | None = None
     instances: InstanceEntries = ()
+    compute_mode: ComputeMode | tuple[ComputeMode, ...] = ComputeMode.DEFAULT
     nvswitch_links: int = 0
     processes: tuple[Process, ...] = ()
 

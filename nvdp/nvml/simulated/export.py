@@ -6,7 +6,16 @@ from typing import Any, Final
 
 import yaml
 
-from nvdp.model.inventory import Fault, Gpu, Inventory, MigInstance, MigMode, UnreadableGpu, UnreadableInstance
+from nvdp.model.inventory import (
+    ComputeMode,
+    Fault,
+    Gpu,
+    Inventory,
+    MigInstance,
+    MigMode,
+    UnreadableGpu,
+    UnreadableInstance,
+)
 from nvdp.model.platforms import Platform
 from nvdp.model.reasons import Cause
 from nvdp.nvml.kinds import NvmlErrorKind
@@ -89,6 +98,8 @@ def _build_entry(gpu: Gpu) -> dict[str, Any]:
         entry["mig"] = gpu.mig.value
     if gpu.mig_pending is not None:
         entry["migPending"] = gpu.mig_pending.value
+    if gpu.compute_mode not in {None, ComputeMode.DEFAULT}:
+        entry["computeMode"] = gpu.compute_mode.value
     if instances := _build_instances(gpu):
         entry["instances"] = instances
     return entry
@@ -120,6 +131,8 @@ def _build_faults(gpu: Gpu) -> list[dict[str, Any]]:
     absent = [call for _, call, name in _FACTS if getattr(gpu, name) is None and call != blamed]
     if gpu.mig is MigMode.ENABLED:  # it has memory, of which only privileges tell
         absent = [call for call in absent if call != "nvmlDeviceGetMemoryInfo"]
+    if gpu.compute_mode is None and blamed != "nvmlDeviceGetComputeMode":
+        absent.append("nvmlDeviceGetComputeMode")
     places: list[MigInstance | UnreadableInstance] = [*(gpu.instances or ()), *gpu.unreadable_instances]
     of_instances = [
         {**_build_fault(gpu.index, place.fault), "instance": place.index} for place in places if place.fault is not None

@@ -12,9 +12,11 @@ import msgspec
 import pynvml
 
 from nvdp.errors import HostError
+from nvdp.model.inventory import ComputeMode
 from nvdp.nvml.kinds import NvmlErrorKind
 from nvdp.nvml.simulated.edits import Edits
 from nvdp.nvml.simulated.events import EventSets, Happening, find_new
+from nvdp.nvml.simulated.kept_modes import KeptModes
 from nvdp.nvml.simulated.names import matches_call
 from nvdp.nvml.simulated.node import DriverState, EventRule, FaultRule, Instance, MigState, Node, SimulatedGpu
 from nvdp.nvml.simulated.nodefile import find_node_file, load_node
@@ -60,6 +62,8 @@ class Machine:
         self._path = find_node_file(path_or_name)
         self._seen = self._look()
         self.node: Node = load_node(str(self._path))
+        self._kept_modes = KeptModes(str(self._path))
+        self._note_driver()
         self.sessions = 0
         self.lock = threading.Lock()
         self.event_sets = EventSets()
@@ -98,8 +102,25 @@ class Machine:
             self.node = load_node(str(self._path))
         except HostError as error:
             sys.stderr.write(f"{error}; the simulated machine stays as it was\n")
+        self._note_driver()
         self._devices = _map_devices(self.node)
         self.event_sets.deliver(find_new(self._list_events(before), self._list_events(self.node)))
+
+    def _note_driver(self) -> None:
+        if self.node.driver.state is not DriverState.READY:
+            self._kept_modes.forget()
+
+    def find_compute_mode(self, gpu: SimulatedGpu) -> ComputeMode:
+        """The mode that was set last, by whichever process, else that of the node file."""
+        return self._kept_modes.find(_name(gpu), gpu.compute_mode)
+
+    def set_compute_mode(self, gpu: SimulatedGpu, mode: ComputeMode) -> None:
+        """Until the driver is unloaded, or the node file says something new. Raises NvmlReturn."""
+        try:
+            self._kept_modes.set(_name(gpu), mode, gpu.compute_mode)
+        except OSError as error:
+            sys.stderr.write(f"{self._kept_modes.path}: the compute mode cannot be kept: {error}\n")
+            raise NvmlReturn(NvmlErrorKind.OPERATING_SYSTEM.code) from error
 
     def find_positions(self, handles: Collection[int]) -> set[int]:
         """Where the cards with these handles are now."""

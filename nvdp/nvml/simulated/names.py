@@ -14,6 +14,7 @@ _VARIANT: Final = re.compile(r"(?:_v\d+|WithFlags|(?<=Info)V)$")
 CALL_NAMES: Final = (
     "nvmlDeviceGetAttributes",
     "nvmlDeviceGetComputeInstanceId",
+    "nvmlDeviceGetComputeMode",
     "nvmlDeviceGetComputeRunningProcesses",
     "nvmlDeviceGetCount",
     "nvmlDeviceGetCudaComputeCapability",
@@ -47,6 +48,7 @@ CALL_NAMES: Final = (
     "nvmlDeviceGetUUID",
     "nvmlDeviceIsMigDeviceHandle",
     "nvmlDeviceRegisterEvents",
+    "nvmlDeviceSetComputeMode",
     "nvmlErrorString",
     "nvmlEventSetCreate",
     "nvmlEventSetWait",

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from nvdp.model.inventory import ComputeMode
 from nvdp.model.mig import MigProfile
 from nvdp.model.platforms import Platform
 from nvdp.model.topology import Ancestor
@@ -106,7 +107,8 @@ class SimulatedGpu(msgspec.Struct, frozen=True, kw_only=True):
     """One card. ``position`` is its place in the node file, which does not change when cards are lost or removed.
 
     ``uuid`` is empty for a card that hides it. ``nvswitch_links`` is the number of NVLinks to the node's switches.
-    ``mig_pending`` is the mode that a reset would bring, None for the current one.
+    ``mig_pending`` is the mode that a reset would bring, None for the current one. ``compute_mode`` is the one that the
+    card has as long as nobody sets another.
     """
 
     position: int
@@ -121,6 +123,7 @@ class SimulatedGpu(msgspec.Struct, frozen=True, kw_only=True):
     mig_pending: MigState | None = None
     kinds: tuple[InstanceKind, ...] = ()
     instances: tuple[Instance, ...] = ()
+    compute_mode: ComputeMode = ComputeMode.DEFAULT
     nvswitch_links: int = 0
     processes: tuple[Process, ...] = ()
     condition: Condition = Condition()

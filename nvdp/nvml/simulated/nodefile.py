@@ -16,6 +16,7 @@ import msgspec
 import yaml
 
 from nvdp.errors import HostError
+from nvdp.model.inventory import ComputeMode
 from nvdp.model.platforms import Platform
 from nvdp.model.topology import Ancestor
 from nvdp.nvml.simulated.condition import build_condition, build_default_condition
@@ -160,6 +161,7 @@ def _build_gpus(entry: GpuEntry, model: Model, gpus: list[SimulatedGpu], *, plac
         pci = _pick(entry.pci, number, entry.count, place=f"{place}.pci") or _build_pci(position)
         uuid = _pick(entry.uuid, number, entry.count, place=f"{place}.uuid")
         minor = _pick(entry.minor, number, entry.count, place=f"{place}.minor")
+        compute_mode = _pick(entry.compute_mode, number, entry.count, place=f"{place}.computeMode")
         if not _PCI.fullmatch(pci.lower()):
             raise MistakeError(f"{place}.pci: {pci} is no PCI address; write it like 0000:17:00.0")
         if uuid and not _UUID.fullmatch(uuid):
@@ -175,6 +177,7 @@ def _build_gpus(entry: GpuEntry, model: Model, gpus: list[SimulatedGpu], *, plac
                 compute_capability=model.compute_capability,
                 numa=_pick(entry.numa, number, entry.count, place=f"{place}.numa"),
                 mig=MigState.UNSUPPORTED,
+                compute_mode=compute_mode or ComputeMode.DEFAULT,
                 nvswitch_links=entry.nvswitch_links,
                 processes=entry.processes,
                 condition=build_default_condition(model.compute_capability, nvswitch_links=entry.nvswitch_links),

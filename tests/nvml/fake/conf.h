@@ -46,7 +46,7 @@ struct conf {
     int listed[MAX_CARDS], count, rule_count, event_count, talk, sticky, trace;
     char driver[64], kernel[64], products[MAX_CARDS][64], uuids[MAX_CARDS][64];
     int vitals[MAX_CARDS][VITALS];
-    unsigned types[MAX_CARDS];
+    unsigned types[MAX_CARDS], compute_modes[MAX_CARDS];
     struct rule rules[MAX_RULES];
     struct event events[MAX_EVENTS];
     struct layout layout;
@@ -99,6 +99,8 @@ static int read_line(struct conf *conf, const char *line)
         return !!strcpy(conf->uuids[card], word);
     if (sscanf(line, "types %d %d", &card, &value) == 2)
         return conf->types[card] = value, 1;
+    if (sscanf(line, "mode %d %d", &card, &value) == 2)
+        return conf->compute_modes[card] = value, 1;
     if (sscanf(line, "vital %d %63s %d", &card, word, &value) == 3) {
         for (int n = 0; n < VITALS; n++)
             if (!strcmp(vital_names[n], word))
@@ -152,6 +154,7 @@ static void look(void)
         strcpy(seen->products[card], "NVIDIA Fake");
         snprintf(seen->uuids[card], sizeof seen->uuids[card], "GPU-%08x-0000-0000-0000-000000000000", card);
         seen->types[card] = XID | DOUBLE_BIT | SINGLE_BIT;
+        seen->compute_modes[card] = 0;
         for (int n = 0; n < VITALS; n++)
             seen->vitals[card][n] = -1;
     }

@@ -13,6 +13,7 @@
  *   ecc CARD single|double   both happen when the line is first there: add lines at the end
  *   vital CARD NAME VALUE    a reading of one card, see vital_names; what is not given is not supported
  *   types CARD MASK    the event types that the card has; by default all three that matter
+ *   mode CARD NUMBER   the compute mode that the card has as long as nobody sets another (fake.modes has those set)
  *   mig CARD MODE [PENDING]  0 or 1; without it a card has no MIG mode
  *   instance CARD INDEX GPU-INSTANCE COMPUTE-INSTANCE SLICES COMPUTE-SLICES MIB PROFILE-NUMBER UUID
  *   profile NUMBER ID SLICES MIB COPY,DECODE,ENCODE,JPEG,FLOW [NAME]   one that all cards offer
@@ -191,4 +192,5 @@ int nvmlDeviceGetComputeRunningProcesses_v3(struct card *card, unsigned *count, 
 }
 
 #include "health.h"
+#include "modes.h"
 #endif
