@@ -1,0 +1,139 @@
+"""The shared memory of control daemons and their clients: a tmpfs below the MPS root, as ``/dev/shm`` of all of them.
+
+The server of a daemon makes its segments in ``/dev/shm``, and clients in pods open them there. The plugin mounts the
+same tmpfs into each pod. No shell is used: the image has none.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+from pathlib import Path
+from typing import Final
+
+from nvdp.errors import HostError
+from nvdp.mps.directories import make_directories
+
+NAME: Final = "shm"
+"""The directory in the MPS root."""
+
+_SOURCE: Final = "nvdp-mps-shm"  # in the list of mounts: what has this name, one of us has mounted
+_MS_NOSUID: Final = 2
+_MS_NODEV: Final = 4
+_MS_NOEXEC: Final = 8
+_MS_BIND: Final = 4096
+_MS_RELATIME: Final = 1 << 21
+_MNT_DETACH: Final = 2
+_UMOUNT_NOFOLLOW: Final = 8
+_MOUNT_POINT: Final = 4  # the field of a line of mountinfo
+_FALLBACK_KIB: Final = 65536  # as NVIDIA's plugin, where the memory of the node cannot be read
+
+
+class SharedMemory:
+    """``mps_dir/shm`` as a tmpfs, and bound onto ``own``, the ``/dev/shm`` of this container. One thread at a time.
+
+    ``own`` None leaves this process's own ``/dev/shm`` alone: for a process that is in no container, whose ``/dev/shm``
+    is everybody's. ``size_kib`` None is half of the node's memory, which tmpfs takes only as it is used. Blocks for
+    the disk only. Pods see the tmpfs if ``mps_dir`` is mounted with Bidirectional propagation.
+    """
+
+    def __init__(
+        self,
+        mps_dir: Path,
+        *,
+        own: Path | None = Path("/dev/shm"),  # noqa: S108 - the directory itself is meant
+        size_kib: int | None = None,
+        proc: Path = Path("/proc"),
+    ) -> None:
+        self._mps_dir = mps_dir
+        self._path = mps_dir / NAME
+        self._own = own
+        self._size_kib = size_kib
+        self._proc = proc
+        self._bound = False
+
+    def mount(self) -> None:
+        """Mount what is not mounted yet. What is there, an earlier ``nvdp mps`` has left: pods use it, and it stays.
+
+        Raises HostError, in one line that says what to do.
+        """
+        if self._find_source() is None:
+            with make_directories(self._mps_dir, (NAME,)):
+                pass
+            size_kib = self._size_kib if self._size_kib is not None else _load_half_of_memory_kib(self._proc)
+            flags = _MS_NOSUID | _MS_NODEV | _MS_NOEXEC | _MS_RELATIME
+            _mount(_SOURCE, self._path, "tmpfs", flags, f"mode=1777,size={size_kib}k")
+        if self._own is not None and not _is_same(self._own, self._path):
+            _mount(str(self._path), self._own, "", _MS_BIND, "")
+            self._bound = True
+
+    def unmount(self) -> None:
+        """Take away what one of us has mounted, and the directory. Idempotent. Clients that run keep what they have.
+
+        Raises HostError if it stays.
+        """
+        if self._bound and self._own is not None:
+            _unmount(self._own)
+            self._bound = False
+        if self._find_source() == _SOURCE:
+            _unmount(self._path)
+        if self._find_source() is None:
+            try:
+                self._path.rmdir()
+            except FileNotFoundError:
+                return
+            except OSError as error:
+                raise HostError(f"{self._path}: cannot be removed: {error.strerror}") from error
+
+    def _find_source(self) -> str | None:
+        """What is mounted at our directory, topmost; None if nothing is."""
+        real = os.fsencode(os.path.realpath(self._path))
+        try:
+            lines = (self._proc / "self/mountinfo").read_bytes().splitlines()
+        except OSError as error:
+            raise HostError(f"{self._proc}/self/mountinfo: cannot be read: {error.strerror}") from error
+        source = None
+        for line in lines:
+            fields, _, rest = line.partition(b" - ")
+            words = fields.split(b" ")
+            if len(words) > _MOUNT_POINT and _unescape(words[_MOUNT_POINT]) == real:
+                source = os.fsdecode(_unescape(rest.split(b" ")[1]))
+        return source
+
+
+def _unescape(word: bytes) -> bytes:
+    """Space, tab, newline and backslash stand as octal numbers there."""
+    return re.sub(rb"\\([0-7]{3})", lambda match: bytes([int(match[1], 8)]), word)
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    try:
+        return os.path.samestat(one.stat(), other.stat())
+    except OSError as error:
+        raise HostError(f"{error.filename}: cannot be used for shared memory: {error.strerror}") from error
+
+
+def _load_half_of_memory_kib(proc: Path) -> int:
+    try:
+        found = re.search(r"^MemTotal: +(\d+) kB$", (proc / "meminfo").read_text(encoding="ascii"), re.MULTILINE)
+    except (OSError, UnicodeDecodeError):
+        found = None
+    return int(found[1]) // 2 if found is not None else _FALLBACK_KIB
+
+
+def _mount(source: str, target: Path, kind: str, flags: int, options: str) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    words = (os.fsencode(source), os.fsencode(target), os.fsencode(kind) or None)
+    if libc.mount(*words, ctypes.c_ulong(flags), os.fsencode(options) or None) != 0:
+        raise HostError(
+            f"{target}: shared memory cannot be mounted there: {os.strerror(ctypes.get_errno())}; the container of "
+            "nvdp mps must be privileged, and its MPS directory mounted with Bidirectional propagation"
+        )
+
+
+def _unmount(target: Path) -> None:
+    """At once, though somebody still uses it: it goes when the last one is through."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.umount2(os.fsencode(target), _MNT_DETACH | _UMOUNT_NOFOLLOW) != 0:
+        raise HostError(f"{target}: shared memory cannot be unmounted: {os.strerror(ctypes.get_errno())}")
