@@ -18,6 +18,7 @@ BLOCK_COMMANDS = find_block_commands()
 ALL_COMMANDS = [*BLOCK_COMMANDS, *find_span_commands()]
 PLACEHOLDERS = {"FILE": "config/time-slicing.yaml"}
 KINDS = {"ds": "DaemonSet", "daemonset": "DaemonSet", "configmap": "ConfigMap", "pod": "Pod", "namespace": "Namespace"}
+KINDS |= {"serviceaccount": "ServiceAccount"}
 KUBECTL_VERBS = {
     "apply",
     "cordon",

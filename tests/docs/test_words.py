@@ -14,7 +14,7 @@ from nvdp.config.keys import find_block, find_item, list_keys
 from nvdp.config.load import parse_config
 from nvdp.config.options import list_options
 from nvdp.config.schema import Document
-from nvdp.config.unbuilt import LATER, Outcome
+from nvdp.config.unbuilt import LATER, LATER_OPTIONS
 from nvdp.model.listing import DeviceListStrategy
 from nvdp.model.reasons import Reason
 from nvdp.nvml.simulated.nodefile import parse_node
@@ -31,6 +31,14 @@ OF_OTHERS = {
 VARIABLES_OF_OTHERS = {"NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES", "TMPDIR", "NO_COLOR"}
 VARIABLES_OF_OTHERS |= {"NVIDIA_IMEX_CHANNELS", "NVIDIA_GDRCOPY", "NVIDIA_GDS", "NVIDIA_MOFED"}
 VARIABLES_OF_OTHERS |= {"NVIDIA_CTK_LIBCUDA_DIR"}
+VARIABLES_OF_OTHERS |= {
+    "CUDA_MPS_PIPE_DIRECTORY",
+    "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
+    "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
+    "CUDA_ERROR_MPS_CONNECTION_FAILED",  # an error
+    "EXCLUSIVE_PROCESS",  # a compute mode
+    "CAP_SYS_ADMIN",  # a capability
+}
 KUBERNETES_KEYS = {"apiVersion", "components", "groups"}
 
 
@@ -117,12 +125,11 @@ def test_the_readme_shares_a_gpu_in_six_lines():
     assert (len(example.splitlines()), str(entry.name), entry.replicas) == (6, "nvidia.com/gpu", 4)
 
 
-def test_the_readme_names_all_that_is_withheld_because_it_is_not_built():
+def test_the_readme_names_all_that_is_not_built():
     paragraph = next(part for part in README.split("\n\n") if part.startswith("**Not built yet**"))
-    spans = set(re.findall(r"`([^`]+)`", paragraph))
-    words = {"sharing.mps.resources[]": "sharing.mps"}
-    withheld = {later.path for later in LATER if later.outcome is Outcome.WITHHOLD}
-    assert {words.get(path, path) for path in withheld} <= spans
+    flags = {option.key.name: option.flag for option in list_options() if not option.path}
+    keys = {".".join(later.path.split(".")[:2]) for later in LATER}
+    assert set(re.findall(r"`([^`]+)`", paragraph)) == keys | {f"--{flags[later.path]}" for later in LATER_OPTIONS}
 
 
 def test_the_readme_greps_for_reasons_that_are_logged():
