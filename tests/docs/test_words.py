@@ -112,6 +112,19 @@ def test_examples_in_yaml_are_valid(block):
         parse_config(block.text, name=block.page)
 
 
+def test_kustomizations_of_the_pages_are_made_of_what_is_there():
+    contents = [yaml.safe_load(block.text) for block in find_blocks() if block.language == "yaml"]
+    named = {
+        path
+        for content in contents
+        if content.get("kind") == "Kustomization" or content.keys() == {"components"}
+        for path in (*content.get("resources", []), *content.get("components", []))
+    }
+    assert len(named) > 1
+    for path in named:
+        assert (ROOT / path.removeprefix("../nvdp/") / "kustomization.yaml").exists(), path
+
+
 def test_containerd_heeds_cdi_devices_with_what_the_page_about_cdi_has_for_it():
     (block,) = (block for block in find_blocks() if block.language == "toml")
     file = RuntimeFile(path=block.page, content=tomllib.loads(block.text))

@@ -11,26 +11,29 @@ import pytest
 import nvdp
 from nvdp.config.load import parse_config
 from nvdp.config.options import list_options, parse_options
-from nvdp.model.cdi import ALL, VENDOR
 from nvdp.model.mps import DEFAULT_ROOT
 from nvdp.model.names import GPU_RESOURCE
 
 ROOT = Path(__file__).resolve().parents[2]
 MANIFESTS = ROOT / "manifests"
-OVERLAYS = {name: MANIFESTS / "overlays" / name for name in ("mps", "mps-cdi")}
-PLAIN = {"mps": MANIFESTS / "base", "mps-cdi": MANIFESTS / "overlays/cdi"}
+COMPONENT = MANIFESTS / "components/mps"
+MODES = {
+    "base": MANIFESTS / "base",
+    "privileged": MANIFESTS / "overlays/privileged",
+    "cdi": MANIFESTS / "overlays/cdi",
+}
 WORDS_TO_RUNTIMES = {"NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES"}
 KUBERNETES = ("1.28", kubernetes_validate.latest_version())
 
 
-@pytest.fixture(params=OVERLAYS)
-def overlay(request: pytest.FixtureRequest) -> str:
+@pytest.fixture(params=MODES)
+def mode(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
 @pytest.fixture
-def objects(overlay: str) -> list:
-    return kustomize.build(OVERLAYS[overlay])
+def objects(mode: str) -> list:
+    return kustomize.apply(COMPONENT, kustomize.build(MODES[mode]))
 
 
 def daemon_sets(objects: list) -> dict[str, dict]:
@@ -74,8 +77,13 @@ def test_no_daemon_set_selects_pods_of_another(objects: list):
         assert chosen == {name}
 
 
-def test_the_plugin_only_gets_to_see_how_the_daemons_are(overlay: str, objects: list):
-    plain = kustomize.build(PLAIN[overlay])
+def test_the_overlay_is_the_base_with_the_component():
+    base = kustomize.build(MODES["base"])
+    assert kustomize.build(MANIFESTS / "overlays/mps") == kustomize.apply(COMPONENT, base)
+
+
+def test_the_plugin_only_gets_to_see_how_the_daemons_are(mode: str, objects: list):
+    plain = kustomize.build(MODES[mode])
     pod, before = pod_of(objects, "nvdp"), pod_of(plain, "nvdp")
     (container,), (container_before,) = pod.pop("containers"), before.pop("containers")
     added = [mount for mount in container.pop("volumeMounts") if mount not in container_before["volumeMounts"]]
@@ -151,15 +159,9 @@ def test_it_comes_up_wherever_the_plugin_does_and_needs_no_rights_in_the_cluster
     assert accounts[pod["serviceAccountName"]]["automountServiceAccountToken"] is False
 
 
-def test_the_driver_comes_by_the_runtime_with_cuda_or_by_cdi_with_all_there_is():
-    by_runtime = kustomize.build(OVERLAYS["mps"])
-    by_cdi = kustomize.build(OVERLAYS["mps-cdi"])
-    words = environment(container_of(by_runtime, "nvdp-mps"))
+def test_the_daemons_driver_comes_with_cuda_by_the_runtime_in_all_modes(objects: list):
+    words = environment(container_of(objects, "nvdp-mps"))
     assert (words["NVIDIA_VISIBLE_DEVICES"], words["NVIDIA_DRIVER_CAPABILITIES"]) == ("all", "compute,utility")
-    assert environment(container_of(by_cdi, "nvdp-mps"))["NVIDIA_VISIBLE_DEVICES"] == "void"
-    annotations = daemon_sets(by_cdi)["nvdp-mps"]["spec"]["template"]["metadata"]["annotations"]
-    prefix = parse_config("version: v1", name="file").flags.plugin.cdi_annotation_prefix
-    assert annotations == {f"{prefix}nvdp-mps": f"{VENDOR}/gpu={ALL}"}
 
 
 def test_gpu_nodes_are_picked_for_both(objects: list):
