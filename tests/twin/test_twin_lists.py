@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+import threading
+
 import pytest
 
 from nvdp.simulate.kubelet import AdmissionError, Kubelet
@@ -155,3 +158,38 @@ def test_two_resources_are_two_things(root):
 def test_a_wait_that_is_not_met_shows_the_journal(root):
     with Kubelet(root) as kubelet, pytest.raises(TimeoutError, match=r"(?s)a miracle.*started"):
         kubelet.wait_until(lambda: False, 0.1, what="a miracle")
+
+
+@pytest.fixture
+def restless():
+    """Threads take turns as often as they can, so that what lies between two steps of one is seen by another."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+def test_a_list_that_is_seen_counts_already(root, restless):
+    with Kubelet(root) as kubelet, ReferencePlugin(kubelet.directory) as plugin:
+        plugin.register()
+        kubelet.wait_until(lambda: kubelet.allocatable(RESOURCE) == 4)
+        over = threading.Event()
+        unlike = []
+
+        def look() -> None:
+            while not over.is_set():
+                listed = len(kubelet.messages(RESOURCE)[-1].devices)
+                counted = len(kubelet.devices(RESOURCE))
+                if counted < listed:  # both only grow, and what is counted was asked for last
+                    unlike.append((listed, counted))
+
+        watcher = threading.Thread(target=look)
+        watcher.start()
+        try:
+            for count in range(5, 55):
+                plugin.update(devices(count))
+                kubelet.wait_until(lambda count=count: len(kubelet.devices(RESOURCE)) == count)
+        finally:
+            over.set()
+            watcher.join()
+        assert not unlike

@@ -65,23 +65,23 @@ class History:
             outcome = call.error or f"{len(call.answer or call.ids)} devices"
             self.note(f"{call.method} {call.resource}: {outcome} in {call.seconds:.4f}s")
 
-    def received(self, resource: str, *, stream: int, raw: bytes) -> ListMessage:
-        """Record a list. One with the same bytes as the list before shares its devices: reconnects cost no memory."""
+    def parse_list(self, resource: str, *, stream: int, raw: bytes) -> ListMessage:
+        """A list that has come. One with the same bytes as the list before shares its devices: reconnects cost no
+        memory.
+        """
         at = time.monotonic()
         with self.changes:
-            before = self.messages.setdefault(resource, [])
-            same = bool(before) and before[-1].raw == raw
-            previous = before[-1] if same else None
-        if previous is None:
-            message = ListMessage(at, resource, stream, raw, parse_devices(raw))
-        else:
-            message = ListMessage(at, resource, stream, previous.raw, previous.devices)
+            previous = next(reversed(self.messages.get(resource, ())), None)
+        if previous is None or previous.raw != raw:
+            return ListMessage(at, resource, stream, raw, parse_devices(raw))
+        return ListMessage(at, resource, stream, previous.raw, previous.devices)
+
+    def received(self, message: ListMessage) -> None:
+        """Record a list."""
+        counts = f"{len(message.devices)} devices, {len(message.healthy)} Healthy"
         with self.changes:
-            before.append(message)
-            self.note(
-                f"list {resource}: {len(message.devices)} devices, {len(message.healthy)} Healthy, stream {stream}"
-            )
-        return message
+            self.messages.setdefault(message.resource, []).append(message)
+            self.note(f"list {message.resource}: {counts}, stream {message.stream}")
 
 
 def parse_devices(raw: bytes) -> tuple[Device, ...]:

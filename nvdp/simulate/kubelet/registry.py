@@ -175,8 +175,9 @@ class Registry:
             self._connections.discard(client)
 
     def _receive(self, connection: PluginConnection, raw: bytes) -> None:
-        message = self._history.received(connection.resource, stream=connection.number, raw=raw)
-        with self._history.changes:
+        message = self._history.parse_list(connection.resource, stream=connection.number, raw=raw)
+        with self._history.changes:  # who sees the list sees what it comes to
+            self._history.received(message)
             if self._closed:
                 return
             self._devices.received(message)

@@ -53,6 +53,10 @@ class Campaign:
         self._say(f"a calm, with {[*map(str, storm.stands)]}{', paused' if storm.is_paused else ''}; {storm.file}")
         self._node.calm_down(storm.stands, file=storm.file, ended=storm.ended, is_paused=storm.is_paused)
         self._truth.wait_seen(is_long=storm.is_long)
+        if storm.stands and self._truth.is_driver_used:
+            # What ails a card may not have been looked at yet: it was off offer for another reason, which is over now.
+            self._node.daemon.wait_scans(2)
+            self._truth.wait_seen(is_long=storm.is_long)
         self._check_answers()
         self.meter.check()
         self._node.check_logs()
