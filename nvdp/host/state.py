@@ -53,6 +53,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     resource and device ID, while pods hold them: the kubelet goes on to use them. With UUIDs there are none.
     ``parents`` are the GPUs of MIG devices, by UUID: of those that there are, and of the last that are gone. ``by_cdi``
     are by resource the device IDs that pods hold and may have got by CDI, whose names must resolve until they are gone.
+    ``by_mps`` are by resource the UUIDs of devices whose IDs were last on offer by MPS, which the IDs do not tell.
     """
 
     config: AppliedConfig | None = None
@@ -63,6 +64,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     indices: Mapping[str, Mapping[str, str]] = {}
     parents: Mapping[str, str] = {}
     by_cdi: Mapping[str, tuple[str, ...]] = {}
+    by_mps: Mapping[str, tuple[str, ...]] = {}
 
 
 class _Versioned(msgspec.Struct, frozen=True):

@@ -76,6 +76,35 @@ class ListedDevice(msgspec.Struct, frozen=True, kw_only=True):
         return self.cause is None
 
 
+class MpsShare(msgspec.Struct, frozen=True, kw_only=True):
+    """What one share of a GPU is to an MPS client: part of its threads, and memory where that is known.
+
+    ``all_mib`` is the GPU's own memory, ``most_mib`` what its control daemon lets any client have, None without a
+    limit.
+    """
+
+    thread_percent: int
+    memory_mib: int | None = None
+    all_mib: int | None = None
+    most_mib: int | None = None
+
+
+class MpsFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """How containers reach the control daemon of a resource: directories of the node, and the one that they see.
+
+    ``most_percent`` is the part of a GPU's threads that the daemon lets any client have, None without a limit.
+    ``shares`` are by the UUID of each GPU that is shared with limits. ``one_gpu_key`` is the key of the file by which a
+    container may have several shares, of one GPU; empty where it may have one, or whole GPUs.
+    """
+
+    host_pipe: str
+    host_shm: str
+    client_pipe: str
+    most_percent: int | None = None
+    shares: Mapping[str, MpsShare] = {}
+    one_gpu_key: str = ""
+
+
 class GpuFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What must be known of one GPU or MIG device of the list: NVML's index as text (``3``, ``3:1``), and device nodes.
 
@@ -97,7 +126,8 @@ class AllocationFacts(msgspec.Struct, frozen=True, kw_only=True):
     names of what a container gets beside its GPUs, all of which resolve; ``cdi_annotation_prefix`` is what CDI
     annotations begin with, up to the slash. ``replicas`` are the different numbers of them that GPUs have, rising. The
     two keys are those of the file that restrict a request, to one replica and to one of each GPU; empty where it does
-    not. The times at the end are for the check before a container starts, and for each call of NVML that it takes.
+    not. ``mps`` is there where containers are clients of MPS. The times at the end are for the check before a container
+    starts, and for each call of NVML that it takes.
     """
 
     gpus: tuple[GpuFacts, ...] = ()
@@ -116,8 +146,14 @@ class AllocationFacts(msgspec.Struct, frozen=True, kw_only=True):
     shared_policy: SharedPolicy = SharedPolicy.DISTRIBUTED
     single_replica_key: str = ""
     distinct_gpus_key: str = ""
+    mps: MpsFacts | None = None
     pre_start_timeout_s: float = 20.0
     call_timeout_s: float = 5.0
+
+    @property
+    def is_unshared(self) -> bool:
+        """Whether what is given out are devices, not shares of them."""
+        return self.strategy is Strategy.NONE or (self.strategy is Strategy.MPS and self.replicas == (1,))
 
     @property
     def uses_cdi(self) -> bool:

@@ -1,6 +1,6 @@
 """What the file makes of each device of this node, GPU or MIG device: its form, or why it is not on offer.
 
-The one place where excluding, naming, sharing and what this version cannot do come together. Pure; the plan adds
+The one place where excluding, naming, sharing and what this node cannot do come together. Pure; the plan adds
 health, holders and what was given out before.
 """
 
@@ -14,17 +14,18 @@ from nvdp.config.schema import Config, MigStrategy
 from nvdp.model.deviceref import DeviceRef
 from nvdp.model.health import Ailment
 from nvdp.model.inventory import Gpu, Inventory
+from nvdp.model.listing import Strategy
+from nvdp.model.reasons import Reason
 from nvdp.model.status import EXCLUDED
 from nvdp.planning import pins as pinning
 from nvdp.planning.assignment import Assignment, Form, Withheld
 from nvdp.planning.devices import Device, list_instances, split_gpus
 from nvdp.planning.entries import Entry, list_entries
 from nvdp.planning.layout import is_unknown, judge_layout
-from nvdp.planning.mps import find_unsupported
+from nvdp.planning.mps import ClientLimits, Unsupported, find_client_limits, find_unsupported
 from nvdp.planning.naming import Named, name_device
 from nvdp.planning.pins import find_present, pin_indices, refer
 from nvdp.planning.sharing import Names, Problem, claim, find_short, pin_counts
-from nvdp.planning.withholding import withhold_unbuilt
 
 _COUNTED = "counted for"
 
@@ -33,7 +34,8 @@ class Allotment(msgspec.Struct, frozen=True, kw_only=True):
     """Each of the ``devices``, in list order, is in ``assignments`` or in ``withheld``, by UUID.
 
     ``cordoned`` is the place in the file, of devices that are assigned but take no new pods. ``unmatched`` are
-    sentences about what the file names and this node does not have.
+    sentences about what the file names and this node does not have. ``limits`` are those of one share, by UUID, of what
+    MPS shares with limits.
     """
 
     devices: tuple[Device, ...]
@@ -41,6 +43,7 @@ class Allotment(msgspec.Struct, frozen=True, kw_only=True):
     withheld: Mapping[str, Withheld]
     cordoned: Mapping[str, str]
     unmatched: tuple[str, ...]
+    limits: Mapping[str, ClientLimits] = {}
 
 
 def allot(config: Config, inventory: Inventory, pins: Mapping[str, str]) -> Allotment:
@@ -51,12 +54,12 @@ def allot(config: Config, inventory: Inventory, pins: Mapping[str, str]) -> Allo
     misfits = judge_layout(config, devices, excluded=excluded)
     named = _name_all(config, devices, excluded.keys() | misfits.keys())
     claims = claim(entries, devices, _find_names(named), pins)
-    problems = {**find_unsupported(entries, devices, claims, pins, driver=inventory.driver), **claims.problems}
-    unbuilt = withhold_unbuilt(config, devices, claims)
+    unsupported = find_unsupported(entries, devices, claims, pins, driver=inventory.driver)
 
     cordoned = _find_listed(devices, "devices.cordon", config.devices.cordon, pins)
     assignments: dict[str, Assignment] = {}
     withheld: dict[str, Withheld] = {}
+    limits: dict[str, ClientLimits] = {}
     for device in devices:
         name = named.get(device.uuid)
         entry = claims.takers.get(device.uuid)
@@ -65,14 +68,15 @@ def allot(config: Config, inventory: Inventory, pins: Mapping[str, str]) -> Allo
             _withhold_excluded(excluded.get(device.uuid))
             or misfits.get(device.uuid)
             or (_withhold_nameless() if name is None else None)
-            or _withhold_problem(problems.get(entry.path) if entry is not None else None)
-            or unbuilt.get(device.uuid)
+            or _withhold_entry(entry, claims.problems, unsupported)
         )
         if reason is not None:
             withheld[device.uuid] = msgspec.structs.replace(reason, intended=intended)
         else:
             assert intended is not None
             assignments[device.uuid] = intended
+            if entry is not None and (limit := find_client_limits(entry, device, pins)) is not None:
+                limits[device.uuid] = limit
     return Allotment(
         devices=devices,
         assignments=assignments,
@@ -83,6 +87,7 @@ def allot(config: Config, inventory: Inventory, pins: Mapping[str, str]) -> Allo
             *claims.strays,
             *(short for entry in entries if (short := find_short(entry, devices, claims, pins))),
         ),
+        limits=limits,
     )
 
 
@@ -144,7 +149,7 @@ def _assign(named: Named, entry: Entry | None) -> Assignment:
     if entry is None:
         return Assignment(form=Form(str(named.name), shared=False), rule=named.rule)
     return Assignment(
-        form=Form(str(entry.final_name), shared=entry.setting.is_shared),
+        form=Form(str(entry.final_name), shared=entry.setting.is_shared, mps=entry.shared_strategy is Strategy.MPS),
         replicas=entry.setting.replicas,
         strategy=entry.shared_strategy,
         rule=entry.path,
@@ -176,5 +181,15 @@ def _withhold_nameless() -> Withheld:
     return Withheld(reason="NameUnknown", path="resources.gpus", text=text)
 
 
-def _withhold_problem(problem: Problem | None) -> Withheld | None:
-    return None if problem is None else Withheld(reason="EntryInvalid", path=problem.path, text=problem.text)
+def _withhold_entry(
+    entry: Entry | None, problems: Mapping[str, Problem], unsupported: Mapping[str, Unsupported]
+) -> Withheld | None:
+    """Why this node does not do what the entry says; what the file itself has wrong comes first."""
+    if entry is None:
+        return None
+    if (problem := problems.get(entry.path)) is not None:
+        return Withheld(reason="EntryInvalid", path=problem.path, text=problem.text)
+    if (one := unsupported.get(entry.path)) is not None:
+        reason = Reason.MPS_UNSUPPORTED.word
+        return Withheld(reason=reason, path=one.path, text=one.text, device=one.device, minimum=one.minimum)
+    return None

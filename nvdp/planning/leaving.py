@@ -10,8 +10,8 @@ from nvdp.model.held import Holding
 from nvdp.model.listing import ListedDevice
 from nvdp.model.reasons import Cause
 from nvdp.planning.agenda import Agenda
-from nvdp.planning.assignment import Assignment, Form
-from nvdp.planning.ledger import Given, order_of_id, uuid_of_id
+from nvdp.planning.assignment import Assignment
+from nvdp.planning.ledger import ByMps, Given, form_of_id, order_of_id, uuid_of_id
 from nvdp.planning.locality import Locality
 from nvdp.planning.rivals import Rivals
 from nvdp.planning.withdrawal import Verdict, Waiting, may_leave
@@ -23,12 +23,13 @@ _EMPTY_TAKEN_S = 1.0  # how often to look whether an empty list was taken, shoul
 
 
 class Leaving(msgspec.Struct, frozen=True, kw_only=True):
-    """The circumstances, as in ``plan.Inputs``. ``assignments`` are those of the plan."""
+    """The circumstances, as in ``plan.Inputs``. ``assignments`` are those of the plan, ``by_mps`` of the one before."""
 
     given: Mapping[str, Given]
     holders: Mapping[str, Mapping[str, Holding]]
     names: Collection[str]
     assignments: Mapping[str, Assignment]
+    by_mps: ByMps
     rivals: Rivals
     locality: Locality
     waiting: Waiting
@@ -68,8 +69,7 @@ class Leaving(msgspec.Struct, frozen=True, kw_only=True):
         if not self.rivals.are_on_node(device.gpu_uuid):
             return False
         assignment = self.assignments.get(device.gpu_uuid)
-        form = Form(resource, shared=device.id != device.gpu_uuid)
-        return assignment is None or assignment.form != form
+        return assignment is None or assignment.form != form_of_id(resource, device.id, self.by_mps)
 
     def _withdraw(self, resource: str, device: ListedDevice, holder: str) -> ListedDevice:
         return msgspec.structs.replace(

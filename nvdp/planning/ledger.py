@@ -6,7 +6,8 @@ the kubelet has taken one (``note_taken``).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from typing import TypeAlias
 
 import msgspec
 
@@ -17,6 +18,8 @@ from nvdp.model.replica import parse_replica_id
 from nvdp.planning.assignment import Form
 
 OUR_DOMAIN = "nvidia.com/"
+ByMps: TypeAlias = Mapping[str, Collection[str]]
+"""By resource the UUIDs of devices whose IDs were last on offer by MPS (``by_mps``)."""
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -115,22 +118,29 @@ def is_ours(resource: str, device_id: str, *, names: frozenset[str]) -> bool:
 
 
 def find_known(
-    given: Mapping[str, Given], holders: Mapping[str, Mapping[str, Holding]]
+    given: Mapping[str, Given], holders: Mapping[str, Mapping[str, Holding]], by_mps: ByMps
 ) -> dict[str, dict[Form, list[str]]]:
     """All IDs that the kubelet may know of each GPU, by form: those given out, and then others that pods hold."""
     known: dict[str, dict[Form, dict[str, None]]] = {}
 
     def note(resource: str, ids: Iterable[str]) -> None:
+        clients = frozenset(by_mps.get(resource, ()))
         for device_id in ids:
             uuid = uuid_of_id(device_id)
-            forms = known.setdefault(uuid, {})
-            forms.setdefault(Form(resource, shared=device_id != uuid), {})[device_id] = None
+            form = Form(resource, shared=device_id != uuid, mps=uuid in clients)
+            known.setdefault(uuid, {}).setdefault(form, {})[device_id] = None
 
     for resource, record in given.items():
         note(resource, (device.id for device in record.listed.devices))
     for resource, holdings in holders.items():
         note(resource, sorted(holdings, key=order_of_id))
     return {gpu: {form: list(ids) for form, ids in forms.items()} for gpu, forms in known.items()}
+
+
+def form_of_id(resource: str, device_id: str, by_mps: ByMps) -> Form:
+    """The form in which an ID in our format was last on offer."""
+    uuid = uuid_of_id(device_id)
+    return Form(resource, shared=device_id != uuid, mps=uuid in by_mps.get(resource, ()))
 
 
 def find_leaving(given: Given) -> frozenset[str]:

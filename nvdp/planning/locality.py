@@ -8,6 +8,7 @@ from nvdp.config.schema import Config
 from nvdp.model.listing import ListedDevice, Strategy
 from nvdp.planning.assignment import Assignment
 from nvdp.planning.devices import Device
+from nvdp.planning.mps_specs import allows_several
 
 
 class Locality:
@@ -48,17 +49,23 @@ def find_numa_aware(
     """By resource, whether every device that is fit for use has a NUMA node, and its containers may be kept on one.
 
     Where pieces must be of different devices they may not: the kubelet counts pieces, so it would keep a container on a
-    node that has enough pieces and too few devices, and then refuse every such request.
+    node that has enough pieces and too few devices, and then refuse every such request. Nor where they must be of the
+    same device: it would take a node with enough pieces of two.
     """
     slices = config.sharing.time_slicing
-    apart = slices is not None and slices.require_distinct_gpus and not slices.fail_requests_greater_than_one
+    choosy = {
+        Strategy.TIME_SLICING: slices is not None
+        and slices.require_distinct_gpus
+        and not slices.fail_requests_greater_than_one,
+        Strategy.MPS: allows_several(config),
+    }
     aware: dict[str, bool] = {}
     for device in devices:
         assignment = assignments.get(device.uuid)
         if assignment is None or device.uuid in ailing:
             continue
         resource = assignment.form.resource
-        may_be_kept = not (apart and assignment.strategy is Strategy.TIME_SLICING)
+        may_be_kept = not (assignment.form.shared and choosy.get(assignment.strategy, False))
         known = config.allocation.numa_hints and device.numa_node is not None
         aware[resource] = aware.get(resource, True) and known and may_be_kept
     return aware

@@ -11,6 +11,7 @@ from nvdp.config.schema import Config
 from nvdp.model.cdi import CdiState
 from nvdp.model.health import Ailment
 from nvdp.model.inventory import Inventory
+from nvdp.model.mps import MpsView
 from nvdp.model.reasons import Cause
 from nvdp.planning.devices import split_gpus
 from nvdp.planning.provision import find_obstacle, uses_cdi
@@ -24,13 +25,14 @@ class Means(msgspec.Struct, frozen=True, kw_only=True):
 
     ``control_nodes`` are the driver's own device nodes that exist; ``missing_nodes`` those of devices that do not,
     where that can be seen; both as container paths. ``imex_channels`` are those whose nodes exist. ``specs`` is what
-    the CDI specs hold, None while nobody can tell.
+    the CDI specs hold, ``mps`` what is seen of the MPS control daemons; None while nobody can tell.
     """
 
     control_nodes: tuple[str, ...] = ()
     missing_nodes: tuple[str, ...] = ()
     imex_channels: tuple[int, ...] = ()
     specs: CdiState | None = None
+    mps: MpsView | None = None
 
 
 def find_obstacles(

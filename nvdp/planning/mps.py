@@ -17,13 +17,26 @@ from nvdp.model.quantity import Quantity
 from nvdp.planning.devices import Device
 from nvdp.planning.entries import Entry
 from nvdp.planning.pins import Reference, list_devices, list_limited
-from nvdp.planning.sharing import Claims, Problem
+from nvdp.planning.sharing import Claims
 
 _MIB: Final = 2**20
 _MIB_PER_GIB: Final = 2**10
+_WHOLE: Final = "a GPU that is not in MIG mode"
 _CAPABILITY: Final = (7, 0)  # older GPUs run all clients in one address space, without limits for each
 # Clients of one GPU, by the version of CUDA that the driver is for, at least (driver documentation, MPS, limits).
 _CLIENTS: Final = (((13, 1), 60), ((0, 0), 48))
+
+
+class Unsupported(msgspec.Struct, frozen=True, kw_only=True):
+    """Why this node cannot honour an entry: the place in the file, and a sentence.
+
+    ``device`` is the UUID of the first GPU that lacks something, ``minimum`` what it would have to have.
+    """
+
+    path: str
+    text: str
+    device: str
+    minimum: str
 
 
 class ClientLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,7 +62,7 @@ class _Case(msgspec.Struct, frozen=True):
 
 def find_unsupported(
     entries: Sequence[Entry], devices: Sequence[Device], claims: Claims, pins: Mapping[str, str], *, driver: Driver
-) -> dict[str, Problem]:
+) -> dict[str, Unsupported]:
     """The MPS entries that this node cannot honour, by path, each with its first problem."""
     problems = {}
     for entry in entries:
@@ -90,62 +103,89 @@ def _list_own_limits(entry: Entry, gpu: Device, pins: Mapping[str, str]) -> list
     return [(reference, limits[reference.ref]) for reference in limited]
 
 
-def _find_mig_devices(entry: Entry, devices: Sequence[Device], pins: Mapping[str, str]) -> Iterator[Problem]:
+def _find_mig_devices(entry: Entry, devices: Sequence[Device], pins: Mapping[str, str]) -> Iterator[Unsupported]:
     for reference in (*list_devices(entry), *list_limited(entry)):
-        if reference.is_mig and any(reference.concerns(device, pins) for device in devices):
+        mine = next((one for one in devices if reference.is_mig and reference.concerns(one, pins)), None)
+        if mine is not None:
             text = f"{reference.ref} is a MIG device; MPS on MIG is not supported"
-            yield Problem(path=reference.path, text=text)
+            yield Unsupported(path=reference.path, text=text, device=mine.uuid, minimum=_WHOLE)
 
 
-def _find_problems(cases: Sequence[_Case]) -> Iterator[Problem]:
+def _find_problems(cases: Sequence[_Case]) -> Iterator[Unsupported]:
     return (problem for rule in _RULES for case in cases if (problem := rule(case)) is not None)
 
 
-def _object_to_mig_mode(case: _Case) -> Problem | None:
+def _object_to_platform(case: _Case) -> Unsupported | None:
+    if not case.gpu.is_all_there_is:
+        return None
+    text = f"{case.gpu.product or case.gpu.uuid} is all that this system tells of its GPUs; MPS needs NVML"
+    return _build(case, text, minimum="NVML")
+
+
+def _object_to_mig_mode(case: _Case) -> Unsupported | None:
     if not case.gpu.is_in_mig_mode:
         return None
-    return Problem(path=case.entry.path, text=f"{case.gpu.gpu.uuid} is in MIG mode; MPS on MIG is not supported")
+    return _build(case, f"{case.gpu.gpu.uuid} is in MIG mode; MPS on MIG is not supported", minimum=_WHOLE)
 
 
-def _object_to_capability(case: _Case) -> Problem | None:
+def _object_to_capability(case: _Case) -> Unsupported | None:
     known = case.gpu.compute_capability
     if known is None or _parse_version(known) >= _CAPABILITY:
         return None
     least = ".".join(map(str, _CAPABILITY))
     text = f"{case.gpu.product or case.gpu.uuid} has compute capability {known}; MPS needs {least}"
-    return Problem(path=case.entry.path, text=text)
+    return _build(case, text, minimum=f"compute capability {least}")
 
 
-def _object_to_clients(case: _Case) -> Problem | None:
+def _object_to_clients(case: _Case) -> Unsupported | None:
     capability, cuda = case.gpu.compute_capability, case.driver.cuda_version
     if capability is None or not cuda:
         return None
     most = next(clients for least, clients in _CLIENTS if _parse_version(cuda) >= least)
-    if case.setting.replicas <= most:
+    replicas = case.setting.replicas
+    if replicas <= most:
         return None
     text = (
-        f"{case.setting.replicas} is more than the {most} clients that MPS allows here "
+        f"{replicas} is more than the {most} clients that MPS allows here "
         f"(compute capability {capability}, driver for CUDA {cuda})"
     )
-    return Problem(path=f"{case.entry.path}.replicas", text=text)
+    return _build(case, text, minimum=f"{replicas} clients", path=f"{case.entry.path}.replicas")
 
 
-def _object_to_limit(case: _Case) -> Problem | None:
+def _object_to_limit(case: _Case) -> Unsupported | None:
     """The limit that counts for the GPU; two for one card, spelled in two ways, contradict each other."""
     own = _list_own_limits(case.entry, case.gpu, case.pins)
     default = case.setting.default_pinned_device_memory_limit
     if len({limit for _, limit in own}) > 1:
         (first, limit), (second, _) = own[:2]
         text = f"{second.introduce(case.gpu)} has {limit} as {first.ref} already; one limit for each device"
-        return Problem(path=second.path, text=text)
+        return _build(case, text, minimum="one limit", path=second.path)
     limits = [(reference.path, limit) for reference, limit in own]
     if not limits and default is not None:
         limits = [(f"{case.entry.path}.defaultPinnedDeviceMemoryLimit", default)]
     for path, limit in limits:
         if case.gpu.memory_bytes is not None and limit.mib * _MIB > case.gpu.memory_bytes:
             size = _show_memory(case.gpu.memory_bytes // _MIB)
-            return Problem(path=path, text=f"{limit} is more than {case.gpu.uuid} has ({size})")
+            text = f"{limit} is more than {case.gpu.uuid} has ({size})"
+            return _build(case, text, minimum=f"{limit} of memory", path=path)
     return None
+
+
+def _object_to_share(case: _Case) -> Unsupported | None:
+    """The control daemon counts memory in whole MiB, and takes no limit of 0."""
+    limits = find_client_limits(case.entry, case.gpu, case.pins)
+    if limits is None or limits.memory_mib is None or limits.memory_mib > 0:
+        return None
+    assert case.gpu.memory_bytes is not None
+    size = _show_memory(case.gpu.memory_bytes // _MIB)
+    replicas = case.setting.replicas
+    text = f"{case.gpu.uuid} has {size}, which is less than 1 MiB for each of {replicas} clients"
+    return _build(case, text, minimum=f"{replicas} MiB of memory", path=f"{case.entry.path}.replicas")
+
+
+def _build(case: _Case, text: str, *, minimum: str, path: str = "") -> Unsupported:
+    """It is the entry's as a whole unless one of its keys, ``path``, is what asks too much."""
+    return Unsupported(path=path or case.entry.path, text=text, device=case.gpu.uuid, minimum=minimum)
 
 
 def _parse_version(text: str) -> tuple[int, ...]:
@@ -160,9 +200,11 @@ def _show_memory(mib: int) -> str:
     return f"{tenths // 10}{f'.{tenths % 10}' if tenths % 10 else ''} GiB"
 
 
-_RULES: Final[tuple[Callable[[_Case], Problem | None], ...]] = (
+_RULES: Final[tuple[Callable[[_Case], Unsupported | None], ...]] = (
+    _object_to_platform,
     _object_to_mig_mode,
     _object_to_capability,
     _object_to_clients,
     _object_to_limit,
+    _object_to_share,
 )

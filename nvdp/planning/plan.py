@@ -15,20 +15,25 @@ from nvdp.model.health import Ailment
 from nvdp.model.held import Held, Holding
 from nvdp.model.inventory import Inventory
 from nvdp.model.listing import ListedDevice, ResourceList
+from nvdp.model.mps import MpsGrants
 from nvdp.model.reasons import Cause
 from nvdp.model.replica import ReplicaId
 from nvdp.planning.agenda import Agenda
 from nvdp.planning.allotment import Allotment, allot
 from nvdp.planning.assignment import Assignment, Form, Withheld
 from nvdp.planning.by_cdi import ByCdi, follow_by_cdi
+from nvdp.planning.by_mps import follow_by_mps
+from nvdp.planning.daemons import Daemons
 from nvdp.planning.devices import Device
-from nvdp.planning.facts import build_facts
+from nvdp.planning.facts import build_facts, build_mps_facts
 from nvdp.planning.fitting import fit, withhold_excess
+from nvdp.planning.grants import Granting
 from nvdp.planning.indices import Indices, Renumbered, judge_indices
 from nvdp.planning.leaving import Leaving, Lists
-from nvdp.planning.ledger import Given, find_known, find_leaving, number_of_id, our_holdings, uuid_of_id
+from nvdp.planning.ledger import ByMps, Given, find_known, find_leaving, number_of_id, our_holdings, uuid_of_id
 from nvdp.planning.locality import Locality
 from nvdp.planning.means import Means
+from nvdp.planning.mps_specs import build_specs
 from nvdp.planning.numbering import choose_numbers
 from nvdp.planning.provision import find_unmet, uses_cdi
 from nvdp.planning.rivals import Rivals, find_parents
@@ -39,8 +44,8 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that a plan depends on. ``now`` is monotonic seconds.
 
     ``names`` are the resources that we advertise or once did; ``pins`` are the UUIDs behind references and counts;
-    ``means`` is by what devices are handed over; ``indices``, ``by_cdi`` and ``parents`` are of the plan before.
-    ``ailments`` are by the UUIDs of GPUs and of MIG devices: that of a GPU is of any of its parts.
+    ``means`` is by what devices are handed over. ``indices``, ``by_cdi``, ``by_mps``, ``granted`` and ``parents`` are
+    of the plan before. ``ailments`` are by the UUIDs of GPUs and of MIG devices: that of a GPU is of any of its parts.
     """
 
     config: Config
@@ -54,6 +59,8 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     now: float
     indices: Indices = {}
     by_cdi: ByCdi = {}
+    by_mps: ByMps = {}
+    granted: Mapping[str, float] = {}
     parents: Mapping[str, str] = {}
 
 
@@ -79,6 +86,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     ``indices`` are those by which pods know their GPUs, ``renumbered`` the GPUs that take no new pods for it.
     ``by_cdi`` is what pods may have got by CDI. ``parents`` are the GPUs of the MIG devices that there are, and of the
     last that are gone. ``unmet`` are sentences about what containers do without though the file would have them get it.
+    ``missing`` are resources that are planned and not given out yet, each with a sentence that says why. ``by_mps`` are
+    by resource the devices whose IDs were last on offer by MPS, which must outlive the process; ``grants`` is what
+    ``nvdp mps`` is to be told, ``granted`` since when it is not told any more that it may take a GPU (infinity: it is).
     """
 
     devices: tuple[Device, ...]
@@ -94,6 +104,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     by_cdi: ByCdi = {}
     parents: Mapping[str, str] = {}
     unmet: tuple[str, ...] = ()
+    missing: Mapping[str, str] = {}
+    by_mps: Mapping[str, tuple[str, ...]] = {}
+    grants: MpsGrants = MpsGrants()
+    granted: Mapping[str, float] = {}
     check_at: float | None = None
     ask_since: float | None = None
     waiting: bool = False
@@ -130,12 +144,13 @@ class _Drafting:
 
     def __init__(self, inputs: Inputs, allotment: Allotment, holders: Mapping[str, Mapping[str, Holding]]) -> None:
         self._inputs = inputs
+        self._allotment = allotment
         self._devices = allotment.devices
         self._assignments = allotment.assignments
         self._withheld = allotment.withheld
         self._cordoned = allotment.cordoned
         self._holders = holders
-        known = find_known(inputs.given, holders)
+        self._known = known = find_known(inputs.given, holders, inputs.by_mps)
         self._parents = find_parents(inputs.inventory.gpus, known, inputs.parents)
         self._rivals = Rivals(self._devices, known, self._parents)
         self._locality = Locality(
@@ -160,6 +175,18 @@ class _Drafting:
         self._planned: dict[str, int] = {}
         self._changes: list[ModeChange] = []
         self._agenda = Agenda()
+        self._daemons = Daemons(inputs.means.mps)
+        self._specs = build_specs(inputs.config, allotment)
+        self._missing = self._find_missing()
+        self._told_by_mps: dict[tuple[str, str], bool] = {}
+        self._granting = Granting(
+            assignments=self._assignments,
+            given=inputs.given,
+            granted=inputs.granted,
+            daemons=self._daemons,
+            waiting=self._waiting,
+            agenda=self._agenda,
+        )
 
     def finish(self) -> Plan:
         for verdict in self._numbering.waits:
@@ -173,12 +200,14 @@ class _Drafting:
             holders=self._holders,
             names=self._inputs.names,
             assignments=self._assignments,
+            by_mps=self._inputs.by_mps,
             rivals=self._rivals,
             locality=self._locality,
             waiting=self._waiting,
             agenda=self._agenda,
         ).keep(self._lists)
         means = self._inputs.means
+        grants = self._granting.finish(self._inputs.config, self._specs, self._known)
         return Plan(
             devices=self._devices,
             lists={resource: self._build_list(resource) for resource in sorted(self._lists)},
@@ -199,6 +228,12 @@ class _Drafting:
             ),
             parents=self._parents,
             unmet=tuple(find_unmet(self._inputs.config, imex_channels=means.imex_channels, cdi=means.specs)),
+            missing=self._missing,
+            by_mps=follow_by_mps(
+                self._inputs.by_mps, offered=self._told_by_mps, known=self._known, held=self._inputs.held
+            ),
+            grants=grants,
+            granted=self._granting.granted,
             check_at=self._agenda.check_at,
             ask_since=self._agenda.ask_since,
             waiting=self._agenda.waiting,
@@ -218,6 +253,7 @@ class _Drafting:
                 imex_channels=means.imex_channels,
                 cdi_names=means.specs.names if means.specs is not None else (),
                 connections=self._inputs.inventory.connections,
+                mps=build_mps_facts(self._inputs.config, self._allotment, self._specs.get(resource), means.mps),
             ),
         )
 
@@ -229,16 +265,20 @@ class _Drafting:
         """List the device in its form: Healthy unless it is cordoned, ails, or an old form is not free yet."""
         form = assignment.form
         cause, text = self._judge(device, form)
-        numa_node = self._locality.find_node(form.resource, device)
-        listed = self._lists.setdefault(form.resource, {})
         own = self._rivals.find_own(device, form)
         numbers = self._numbers(own, assignment, form) if form.shared else (None,)
+        self._planned[form.resource] = self._planned.get(form.resource, 0) + len(numbers)
+        if form.resource in self._missing:
+            return
+        if cause is None or all(old.resource != form.resource for old in self._known.get(device.uuid, ())):
+            self._told_by_mps[form.resource, device.uuid] = form.mps
+        numa_node = self._locality.find_node(form.resource, device)
+        listed = self._lists.setdefault(form.resource, {})
         for number in numbers:
             device_id = str(ReplicaId(device.uuid, number))
             listed[device_id] = ListedDevice(
                 id=device_id, gpu_uuid=device.uuid, numa_node=numa_node, cause=cause, text=text
             )
-        self._planned[form.resource] = self._planned.get(form.resource, 0) + len(numbers)
 
     def _judge(self, device: Device, form: Form) -> tuple[Cause | None, str]:
         ailment = self._inputs.ailments.get(device.uuid)
@@ -259,9 +299,30 @@ class _Drafting:
                 cause, text = Cause.HELD, f"{who} as {old}"
         if device.uuid in self._numbering.renumbered:
             cause, text = Cause.HELD, self._numbering.renumbered[device.uuid].text
+        if form.mps and cause is None and not is_gone:
+            self._granting.allow(form.resource, device.uuid)
+        if cause is None:
+            cause, text = self._judge_mps(device, form)
         if device.uuid in self._cordoned:
             return Cause.CORDONED, self._cordoned[device.uuid]
         return (ailment.cause, ailment.text) if ailment is not None else (cause, text)
+
+    def _judge_mps(self, device: Device, form: Form) -> tuple[Cause | None, str]:
+        """Whether its control daemon answers; or of another form, whether no daemon has its GPU, or may take it."""
+        if form.mps:
+            return self._daemons.find_fault(form.resource, device.uuid) or (None, "")
+        claim = self._daemons.find_claim(device.gpu.uuid) or self._granting.find_grant(device.gpu.uuid)
+        return (Cause.HELD, claim) if claim else (None, "")
+
+    def _find_missing(self) -> dict[str, str]:
+        """What MPS shares, and nobody knows of yet, is not given out before its daemon has answered once."""
+        return {
+            resource: self._daemons.describe(resource)
+            for resource in self._specs
+            if resource not in self._inputs.given
+            and resource not in self._holders
+            and not self._daemons.is_ready(resource)
+        }
 
     def _numbers(self, ids: Sequence[str], assignment: Assignment, form: Form) -> tuple[int, ...]:
         """The replica numbers to offer. An Allocate that no answer about holders can show yet counts as a holder."""

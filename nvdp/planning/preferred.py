@@ -3,17 +3,17 @@
 A pure function of the request, of the list last sent and of what pods hold beyond it. Whole GPUs are chosen by what
 connects them (``planning/aligned``); replicas as ``allocation.sharedPolicy`` says, and whole MIG devices as it says of
 their GPUs: packed fills one GPU, so that others stay free to be cut otherwise or given out whole, the others use all of
-them.
+them. Several shares by MPS must be of one GPU, for a process works on one.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from nvdp.model.listing import AllocationFacts, ResourceList, SharedPolicy, Strategy
+from nvdp.model.listing import AllocationFacts, ResourceList, SharedPolicy
 from nvdp.planning.aligned import choose_aligned
 
 
@@ -81,7 +81,7 @@ def choose_preferred(
     call, then to the first of the list; within a GPU to the lowest replica number. Whole GPUs are chosen together, by
     the ``weights`` of the list's facts, and come in list order; without weights it is the first ones. IDs that the list
     calls Unhealthy are only given if they must be. The order of ``available`` and ``must_include`` does not matter.
-    Where the file asks for different GPUs, none is given twice.
+    Where the file asks for different GPUs, none is given twice; where it allows several shares by MPS, all are of one.
 
     Impossible requests get an empty answer, with which the kubelet chooses by itself: an error would reject the pod
     (kubelet contract A.7, requirement 38).
@@ -101,11 +101,13 @@ def choose_preferred(
         return ()
 
     facts = listed.facts
-    if facts.strategy is Strategy.NONE:
+    if facts.is_unshared:
         if parents := _find_parents(listed):
             return (*picks, *_choose_parts(gpus, parents, held_elsewhere, facts.shared_policy, size - len(picks)))
         return (*picks, *_choose_whole(gpus, facts, required, size - len(picks)))
     rank = _RANK_OF_POLICY[facts.shared_policy]
+    if facts.mps is not None and facts.mps.one_gpu_key:
+        return _choose_one(gpus.values(), rank, picks, size)
     queue = [(rank(gpu), gpu) for gpu in gpus.values() if gpu.free]
     heapq.heapify(queue)
     while len(picks) < size:
@@ -116,6 +118,16 @@ def choose_preferred(
         else:
             heapq.heappop(queue)
     return tuple(picks)
+
+
+def _choose_one(gpus: Iterable[_Gpu], rank: Callable[[_Gpu], _Rank], picks: list[str], size: int) -> tuple[str, ...]:
+    """All of one GPU, the one of ``picks`` if there are any: the first by rank that has enough of them; else none."""
+    mine = [gpu for gpu in gpus if gpu.picked] if picks else list(gpus)
+    able = [gpu for gpu in mine if gpu.picked == len(picks) and gpu.free >= size - len(picks)]
+    if not able:
+        return ()
+    best = min(able, key=rank)
+    return (*picks, *(best.take() for _ in range(size - len(picks))))
 
 
 def _weigh(

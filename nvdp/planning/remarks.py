@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from nvdp.config.schema import Config, MigStrategy, PreStartCheck
-from nvdp.config.unbuilt import Outcome, find_unbuilt
+from nvdp.config.unbuilt import find_unbuilt
 from nvdp.model.health import Ailment
 from nvdp.model.inventory import Inventory
 from nvdp.model.listing import DeviceListStrategy, Strategy
@@ -102,10 +102,9 @@ def _find_ours(plan: Plan) -> list[Device]:
 
 
 def _find_ignored_keys(config: Config) -> Iterator[str]:
-    """What this version does not have and withholds nothing for. What it withholds is shown as such."""
+    """What this version does not have."""
     for unbuilt in find_unbuilt(config):
-        if unbuilt.outcome is Outcome.WARN:
-            yield f"{config.name}:{unbuilt.line}: {unbuilt.sentence}" if unbuilt.line else unbuilt.sentence
+        yield f"{config.name}:{unbuilt.line}: {unbuilt.sentence}" if unbuilt.line else unbuilt.sentence
 
 
 def find_cautions(config: Config, plan: Plan) -> Iterator[str]:

@@ -7,6 +7,7 @@ them at the edge.
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -20,9 +21,14 @@ from nvdp.model.listing import (
     DeviceNode,
     GpuFacts,
     ListedDevice,
+    MpsFacts,
+    MpsShare,
     ResourceList,
 )
 
+PIPE_DIRECTORY: Final = "CUDA_MPS_PIPE_DIRECTORY"
+THREAD_PERCENTAGE: Final = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
+MEMORY_LIMIT: Final = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
 VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
 IMEX_CHANNELS: Final = "NVIDIA_IMEX_CHANNELS"
 # What the NVIDIA runtime looks for: the variable names this directory, and each mount point in it names a device.
@@ -30,6 +36,8 @@ VOLUME_MOUNT_ROOT: Final = "/var/run/nvidia-container-devices"
 # NVIDIA's, followed by an identifier: 57 of the 63 characters that a key may have after its prefix.
 ANNOTATION_NAME: Final = "nvidia-device-plugin_"
 _ANNOTATION_NAMESPACE: Final = uuid.uuid5(uuid.NAMESPACE_URL, "nvidia-device-plugin")
+_SHM: Final = "/dev/shm"  # noqa: S108 - the container's, which must be the one of the daemon's servers
+_ALL: Final = 100
 _MAX_NAMED = 3  # IDs in an error text: enough to search for, short enough for a pod's status
 
 
@@ -54,7 +62,8 @@ def build_allocation(listed: ResourceList, device_ids: Sequence[str]) -> Contain
     """The container's share, in the order of the list whatever the order asked in; an ID named twice counts once.
 
     Raises AllocationError, in one line for the pod's status, if an ID is not listed or is Unhealthy, if none is asked,
-    if several are asked where one is allowed, or two of one GPU where they must be of different ones.
+    if several are asked where one is allowed, or two of one GPU where they must be of different ones, or the other way
+    round.
     """
     asked = _check_request(listed, device_ids)
     gpus = _pick_gpus(listed, asked)
@@ -64,6 +73,12 @@ def build_allocation(listed: ResourceList, device_ids: Sequence[str]) -> Contain
 
     envs = dict(facts.feature_envs)
     mounts: tuple[Mount, ...] = ()
+    if facts.mps is not None:
+        envs |= _build_mps_envs(facts.mps, asked)
+        mounts = (
+            Mount(container_path=facts.mps.client_pipe, host_path=facts.mps.host_pipe),
+            Mount(container_path=_SHM, host_path=facts.mps.host_shm),
+        )
     if DeviceListStrategy.ENVVAR in facts.device_list_strategies:
         envs[VISIBLE_DEVICES] = ",".join(names)
         if facts.imex_channels:
@@ -72,7 +87,7 @@ def build_allocation(listed: ResourceList, device_ids: Sequence[str]) -> Contain
         # With both, the variable names the directory: the runtime then believes the mounts, which a pod cannot fake.
         envs[VISIBLE_DEVICES] = VOLUME_MOUNT_ROOT
         places = (*names, *(f"imex/{channel}" for channel in facts.imex_channels))
-        mounts = tuple(Mount(container_path=f"{VOLUME_MOUNT_ROOT}/{place}", host_path="/dev/null") for place in places)
+        mounts += tuple(Mount(container_path=f"{VOLUME_MOUNT_ROOT}/{place}", host_path="/dev/null") for place in places)
     nodes: tuple[DeviceNode, ...] = ()
     if facts.pass_device_specs:
         candidates = [*facts.control_nodes, *(node for gpu in gpus for node in gpu.nodes), *facts.imex_nodes]
@@ -139,7 +154,41 @@ def _check_request(listed: ResourceList, device_ids: Sequence[str]) -> list[List
             f"to give them ({facts.distinct_gpus_key})",
             reason="not_distinct",
         )
+    if facts.mps is not None and facts.mps.one_gpu_key and len(gpus) > 1:
+        raise AllocationError(
+            f"{name}: {len(devices)} asked, and they are of {len(gpus)} different GPUs; under MPS a container gets "
+            f"several of one GPU only ({facts.mps.one_gpu_key})",
+            reason="too_many",
+        )
     return devices
+
+
+def _build_mps_envs(mps: MpsFacts, asked: Sequence[ListedDevice]) -> dict[str, str]:
+    """How the container finds its daemon, and its limits where they are below what the daemon gives to any client.
+
+    They hold for each process of the container, and a container that unsets them has what the daemon gives.
+    """
+    envs = {PIPE_DIRECTORY: mps.client_pipe}
+    counts = Counter(device.gpu_uuid for device in asked)
+    shares = {uuid: mps.shares[uuid] for uuid in counts if uuid in mps.shares}
+    if not shares:
+        return envs
+    percent = min(_ALL, *(share.thread_percent * counts[uuid] for uuid, share in shares.items()))
+    if percent < (_ALL if mps.most_percent is None else mps.most_percent):
+        envs[THREAD_PERCENTAGE] = str(percent)
+    limits = {uuid: mib for uuid, share in shares.items() if (mib := _narrow_memory(share, counts[uuid])) is not None}
+    if limits:
+        envs[MEMORY_LIMIT] = ",".join(f"{uuid}={mib}M" for uuid, mib in limits.items())
+    return envs
+
+
+def _narrow_memory(share: MpsShare, count: int) -> int | None:
+    """The MiB that so many shares come to, if the daemon gives more."""
+    if share.memory_mib is None:
+        return None
+    mib = share.memory_mib * count
+    most = min((one for one in (share.most_mib, share.all_mib) if one is not None), default=None)
+    return mib if most is None or mib < most else None
 
 
 def _pick_gpus(listed: ResourceList, devices: Sequence[ListedDevice]) -> list[GpuFacts]:

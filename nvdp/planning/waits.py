@@ -47,17 +47,26 @@ def _find_leaving(plan: Plan) -> dict[tuple[str, Form], _Leaving]:
     found: dict[tuple[str, Form], _Leaving] = {}
     for resource, listed in plan.lists.items():
         holders = plan.holders.get(resource, {})
+        clients = frozenset(plan.by_mps.get(resource, ()))
         groups: dict[tuple[str, bool], _Leaving] = {}
         for device in listed.devices:
-            if device.cause is not Cause.WITHDRAWING:
-                continue
             key = device.gpu_uuid, device.id != device.gpu_uuid
+            if device.cause is not Cause.WITHDRAWING and not (
+                device.cause is Cause.HELD and _is_of_old(plan, Form(resource, key[1], key[0] in clients), key[0])
+            ):
+                continue
             one = groups.get(key) or groups.setdefault(key, _Leaving())
             one.devices += 1
             if device.id in holders:
                 one.holders[holders[device.id].holder] = None
-        found |= {(uuid, Form(resource, shared)): one for (uuid, shared), one in groups.items()}
+        found |= {(uuid, Form(resource, shared, uuid in clients)): one for (uuid, shared), one in groups.items()}
     return found
+
+
+def _is_of_old(plan: Plan, form: Form, gpu_uuid: str) -> bool:
+    """Whether an ID of the new form is of the old one still: the same ID under the same name, by MPS or not."""
+    assignment = plan.assignments.get(gpu_uuid)
+    return assignment is not None and assignment.form != form and assignment.form.resource == form.resource
 
 
 def _change(change: ModeChange, leaving: _Leaving) -> Wait:

@@ -76,6 +76,11 @@ class Memory:
         """The device IDs that pods hold and may have got by CDI, by resource."""
         return self._state.by_cdi
 
+    @property
+    def by_mps(self) -> Mapping[str, tuple[str, ...]]:
+        """The UUIDs of devices whose IDs were last on offer by MPS, by resource."""
+        return self._state.by_mps
+
     def remember_names(self, names: Iterable[str]) -> None:
         self._replace(resources=tuple(sorted(self.names.union(names))))
 
@@ -103,6 +108,10 @@ class Memory:
     ) -> None:
         """By what pods have what they hold now, by index or by CDI, and the GPUs of MIG devices."""
         self._replace(indices=indices, by_cdi=by_cdi, parents=dict(parents))
+
+    def remember_by_mps(self, by_mps: Mapping[str, tuple[str, ...]]) -> None:
+        """The devices whose IDs were last on offer by MPS, which the IDs do not tell."""
+        self._replace(by_mps=dict(by_mps))
 
     def start(self) -> None:
         """Start the thread, or start it anew after a crash."""

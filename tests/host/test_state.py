@@ -24,6 +24,7 @@ GOOD = State(
     resources=("nvidia.com/gpu", "nvidia.com/gpu.shared"),
     indices={"nvidia.com/gpu": {"GPU-4cf8db2d-06c0-7d70-1a51-e59b25b2c16c": "3"}},
     by_cdi={"nvidia.com/gpu": ("GPU-4cf8db2d-06c0-7d70-1a51-e59b25b2c16c::2",)},
+    by_mps={"nvidia.com/gpu.mps": ("GPU-4cf8db2d-06c0-7d70-1a51-e59b25b2c16c",)},
 )
 
 

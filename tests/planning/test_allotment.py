@@ -52,7 +52,7 @@ def test_a_mixed_node_is_as_its_file_says():
         0: "-Excluded",
         **dict.fromkeys((1, 4, 6, 7, 8), "gpu"),
         **dict.fromkeys((2, 3), "gpu.shared/10"),
-        5: "-NotBuilt gpu.mps%4",
+        5: "gpu.mps%4",
     }
     assert allotment.cordoned == {uuid(8): "devices.cordon[0]"}
     assert allotment.unmatched == ()
@@ -60,7 +60,7 @@ def test_a_mixed_node_is_as_its_file_says():
 
 def test_each_assignment_tells_its_rule():
     allotment = allotted(MIXED, *NINE)
-    rules = {number: allotment.assignments[uuid(number)] for number in (1, 2)}
+    rules = {number: allotment.assignments[uuid(number)] for number in (1, 2, 5)}
     assert rules == {
         1: Assignment(form=Form("nvidia.com/gpu", shared=False), rule="resources.gpus[0]"),
         2: Assignment(
@@ -69,8 +69,13 @@ def test_each_assignment_tells_its_rule():
             strategy=Strategy.TIME_SLICING,
             rule="sharing.timeSlicing.resources[0]",
         ),
+        5: Assignment(
+            form=Form("nvidia.com/gpu.mps", shared=True, mps=True),
+            replicas=4,
+            strategy=Strategy.MPS,
+            rule="sharing.mps.resources[0]",
+        ),
     }
-    assert allotment.withheld[uuid(5)].path == "sharing.mps.resources[0]"
     assert allotment.withheld[uuid(0)].path == "devices.exclude[0]"
     assert allotted("", gpu(0)).assignments == {uuid(0): Assignment(form=Form("nvidia.com/gpu", shared=False))}
 
@@ -105,7 +110,7 @@ def test_a_cordoned_card_is_shared_as_the_file_says():
 
 def test_a_withheld_card_is_not_cordoned():
     text = "devices: {cordon: [0]}\nsharing: {mps: {resources: [{name: gpu, replicas: 3}]}}"
-    assert allotted(text, gpu(0)).cordoned == {}
+    assert allotted(text, gpu(0, compute_capability="6.0")).cordoned == {}
 
 
 def test_excluding_every_card_leaves_nothing_and_is_allowed():
@@ -172,16 +177,23 @@ def test_the_final_name_and_the_form_follow_from_rename_and_replicas(keys, by_de
 
 def test_an_mps_entry_of_one_replica_is_no_whole_card_without_its_daemon():
     text = "sharing: {mps: {resources: [{name: gpu, rename: m, devices: [0], replicas: 1}]}}"
-    assert allotted(text, gpu(0), gpu(1)).withheld.keys() == {uuid(0)}
+    allotment = allotted(text, gpu(0), gpu(1))
+    assert shown(allotment) == {0: "m%1", 1: "gpu"}
+    assert allotment.assignments[uuid(0)].form == Form("nvidia.com/m", shared=False, mps=True)
+    assert allotment.limits == {}
 
 
-def test_an_mps_entry_shows_its_hardware_problem_before_that_it_is_not_built():
+def test_an_mps_entry_that_the_hardware_cannot_honour_is_withheld_with_all_its_devices():
     text = "sharing: {mps: {resources: [{name: gpu, rename: m, devices: [0, 1], replicas: 2}]}}"
     old, new = gpu(0, product="Tesla P100", compute_capability="6.0"), gpu(1, compute_capability="8.0")
     allotment = allotted(text, old, new, gpu(2))
-    assert shown(allotment) == {0: "-EntryInvalid m%2", 1: "-EntryInvalid m%2", 2: "gpu"}
+    assert shown(allotment) == {0: "-MPSUnsupported m%2", 1: "-MPSUnsupported m%2", 2: "gpu"}
     assert allotment.withheld[uuid(1)].text == "Tesla P100 has compute capability 6.0; MPS needs 7.0"
-    assert shown(allotted(text, gpu(0), new, gpu(2))) == {0: "-NotBuilt m%2", 1: "-NotBuilt m%2", 2: "gpu"}
+    assert (allotment.withheld[uuid(1)].device, allotment.withheld[uuid(1)].minimum) == (
+        uuid(0),
+        "compute capability 7.0",
+    )
+    assert shown(allotted(text, gpu(0), new, gpu(2))) == {0: "m%2", 1: "m%2", 2: "gpu"}
 
 
 def test_a_card_in_two_entries_is_told_before_what_mps_needs():

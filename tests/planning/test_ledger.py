@@ -116,16 +116,19 @@ def test_ours_are_ids_in_our_format_under_our_domain_or_a_name_we_have_used():
 def test_known_are_the_ids_given_out_and_those_held_by_gpu_and_form():
     given = {GPU: given_out(listed(GPU, f"{A}::1", B), at=0.0)}
     held = our_holdings(answer(holding(f"{A}::0"), holding(A), holding(f"{A}::1")), names=frozenset())
-    known = find_known(given, held)
+    known = find_known(given, held, {})
     assert known == {
         A: {Form(GPU, shared=True): [f"{A}::1", f"{A}::0"], Form(GPU, shared=False): [A]},
         B: {Form(GPU, shared=False): [B]},
+    }
+    assert find_known(given, held, {GPU: (B,), "nvidia.com/other": (A,)}) == known | {
+        B: {Form(GPU, shared=False, mps=True): [B]}
     }
 
 
 def test_ids_that_are_only_held_are_known_in_their_order():
     held = our_holdings(answer(holding(f"{A}::10", "a"), holding(f"{A}::9", "b")), names=frozenset())
-    assert find_known({}, held) == {A: {Form(GPU, shared=True): [f"{A}::9", f"{A}::10"]}}
+    assert find_known({}, held, {}) == {A: {Form(GPU, shared=True): [f"{A}::9", f"{A}::10"]}}
 
 
 def test_leaving_are_the_withdrawing_ids_not_those_that_ail():

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nvdp.model.inventory import Driver, MigMode
+from nvdp.model.platforms import TEGRA_UUID, WSL_UUID
 from nvdp.model.quantity import Quantity
 from nvdp.planning.allotment import resolve_pins
 from nvdp.planning.entries import list_entries
@@ -30,10 +31,11 @@ def card(number, **facts):
 
 
 def problem(text, *gpus, driver=CUDA_12):
-    """What is said about the entry; None if it only waits for its feature."""
+    """What is said about the entry; None if it is as the file asks."""
     withheld = allotted(text, *(gpus or (card(0), card(1))), driver=driver).withheld.values()
-    assert {held.reason for held in withheld} <= {"EntryInvalid", "NotBuilt"}
-    said = {f"{held.path}: {held.text}" for held in withheld if held.reason == "EntryInvalid"}
+    assert {held.reason for held in withheld} <= {"MPSUnsupported"}
+    assert all(held.device and held.minimum for held in withheld)
+    said = {f"{held.path}: {held.text}" for held in withheld}
     assert len(said) <= 1
     return next(iter(said), None)
 
@@ -103,6 +105,26 @@ REFUSED = {
         [],
         f'{PATH}.{PER_DEVICE}."0000:11:00.0": 96Gi is more than {uuid(1)} has (80 GiB)',
     ),
+    "less than a MiB for each": (
+        mps(replicas=48),
+        [card(0), card(1, memory_bytes=47 * MIB)],
+        f"{PATH}.replicas: {uuid(1)} has 47 MiB, which is less than 1 MiB for each of 48 clients",
+    ),
+    "no memory at all": (
+        mps(),
+        [card(0), card(1, memory_bytes=0)],
+        f"{PATH}.replicas: {uuid(1)} has 0 MiB, which is less than 1 MiB for each of 4 clients",
+    ),
+    "WSL2": (
+        mps(devices="all"),
+        [card(0, uuid=WSL_UUID, product="NVIDIA GeForce RTX 4090", pci=None)],
+        f"{PATH}: NVIDIA GeForce RTX 4090 is all that this system tells of its GPUs; MPS needs NVML",
+    ),
+    "Tegra": (
+        mps(devices="all"),
+        [card(0, uuid=TEGRA_UUID, product=None, pci=None)],
+        f"{PATH}: {TEGRA_UUID} is all that this system tells of its GPUs; MPS needs NVML",
+    ),
     "two limits for one card": (
         mps(f"{PER_DEVICE}: {{1: 20Gi, {uuid(1)}: 30Gi}}"),
         [],
@@ -134,6 +156,8 @@ ALLOWED = {
         [card(0), card(1, memory_bytes=16 * GIB)],
     ),
     "a limit for a card of another node": (mps(f"{PER_DEVICE}: {{{uuid(7)}: 96Gi}}"), []),
+    "a MiB for each": (mps(replicas=48), [card(0), card(1, memory_bytes=48 * MIB)]),
+    "no memory to share, and a limit of its own": (mps(f"{LIMIT}: 1Mi"), [card(0), card(1, memory_bytes=MIB)]),
     "one limit in two spellings": (mps(f"{PER_DEVICE}: {{1: 20Gi, {uuid(1)}: 20Gi}}"), []),
     "overcommitment beyond the card": (mps("memoryOvercommitPercentage: 1000"), []),
     "all facts unknown": (
@@ -177,8 +201,8 @@ def test_only_the_entry_with_the_problem_is_withheld_for_it():
             - {name: gpu, rename: n, devices: [1], replicas: 4}
         """
     assert shown(allotted(text, card(0), card(1), card(2), driver=CUDA_12)) == {
-        0: "-EntryInvalid m%60",
-        1: "-NotBuilt n%4",
+        0: "-MPSUnsupported m%60",
+        1: "n%4",
         2: "gpu",
     }
 

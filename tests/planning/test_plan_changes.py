@@ -260,21 +260,16 @@ def test_a_change_that_is_made_at_once_leaves_what_is_held_listed_and_waits_agai
 
 
 @pytest.mark.invariant(4)
-@pytest.mark.parametrize(
-    "kept_back_by",
-    [{"exclude": (A,)}, {"mps": {"resources": [{"name": GPU, "rename": f"{GPU}.mps", "replicas": 2}]}}],
-    ids=["excluded", "withheld"],
-)
-def test_what_is_not_on_offer_any_more_leaves_when_free_and_comes_back_in_another_form_no_sooner(kept_back_by):
+def test_what_is_not_on_offer_any_more_leaves_when_free_and_comes_back_in_another_form_no_sooner():
     node = started(gpus=1)
     allocate(node, A)
-    node.edit(dataclasses.replace(share_all(1), time_slicing=None, **kept_back_by).text)
+    node.edit(dataclasses.replace(share_all(1), time_slicing=None, exclude=(A,)).text)
     settle(node)
     assert kept_back(node) == {A: (Cause.WITHDRAWING, "held by team/pod-0")}
     share(node, 3)
     settle(node)
     assert on_offer(node) == []
-    node.edit(dataclasses.replace(share_all(1), time_slicing=None, **kept_back_by).text)
+    node.edit(dataclasses.replace(share_all(1), time_slicing=None, exclude=(A,)).text)
     end_pod(node)
     settle(node)
     settle(node)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
+import msgspec
 import pytest
 
 from nvdp.errors import HostError
@@ -81,19 +82,25 @@ def test_each_change_is_saved_with_all_that_was_known_before(memory, disk):
     assert memory.flush(1.0)
     assert (memory.indices, memory.by_cdi) == (indices, by_cdi)
     assert memory.parents == {"MIG-a": "GPU-a"}
+    memory.remember_by_mps(by_mps := {"nvidia.com/gpu.mps": ("GPU-a",)})
+    assert memory.flush(1.0)
+    assert memory.by_mps == by_mps
     names = ("nvidia.com/gpu", "nvidia.com/gpu.shared")
     assert disk.saved == [
         State(config=CONFIG, pins={"devices.exclude=1": "GPU-b"}, resources=("nvidia.com/gpu",)),
         State(config=CONFIG, pins={"devices.exclude=1": "GPU-b"}, resources=names),
         State(config=CONFIG, pins={}, resources=names),
-        State(
-            config=CONFIG,
-            pins={},
-            resources=names,
-            indices=indices,
-            by_cdi=by_cdi,
-            parents={"MIG-a": "GPU-a"},
+        (
+            last := State(
+                config=CONFIG,
+                pins={},
+                resources=names,
+                indices=indices,
+                by_cdi=by_cdi,
+                parents={"MIG-a": "GPU-a"},
+            )
         ),
+        msgspec.structs.replace(last, by_mps=by_mps),
     ]
 
 
