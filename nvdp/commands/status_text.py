@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from nvdp.model.listing import Strategy
-from nvdp.model.status import DeviceStatus, ResourceStatus, Status, Wait
+from nvdp.model.status import DeviceStatus, MpsDaemonStatus, ResourceStatus, Status, Wait
 from nvdp.planning.findings import Finding, Gravity, describe_moment
 
 WIDTH: Final = 100
@@ -29,6 +30,7 @@ def build_text(status: Status, findings: Sequence[Finding], *, style: Style) -> 
         [_build_verdict(status, findings, style)],
         _build_findings(findings, style),
         _build_section("RESOURCES", _build_resources(status), style),
+        _build_section("MPS", _build_mps(status), style),
         _build_section("DEVICES", _build_devices(status), style),
         _build_section("HELD BY", _build_holders(status), style),
         _build_section("WAITS", _build_waits(status), style),
@@ -95,6 +97,32 @@ def _describe_registration(resource: ResourceStatus) -> str:
 
 def _describe_sharing(strategy: Strategy, replicas: Sequence[int]) -> str:
     return "" if strategy is Strategy.NONE else f"{strategy.value} × {', '.join(map(str, replicas))}"
+
+
+def _build_mps(status: Status) -> list[str]:
+    """A line for each control daemon. Of those that nobody tells of there is no more than the name."""
+    if not status.mps.daemons:
+        return []
+    head = ("CONTROL DAEMON", "STATE", "PID", "GPUS", "CLIENTS", "SERVERS", "RESTARTS")
+    rows = [
+        (
+            one.resource,
+            one.phase.value if one.phase is not None else "unknown",
+            str(one.pid or "-"),
+            str(len(one.gpus)),
+            str(one.clients),
+            _describe_servers(one),
+            str(one.restarts),
+        )
+        for one in status.mps.daemons
+    ]
+    return list(_align([head, *rows], right={2, 3, 4, 6}))
+
+
+def _describe_servers(daemon: MpsDaemonStatus) -> str:
+    """``active``, or ``active, 2 fault``: how many there are in each state, but for one."""
+    states = Counter(server.state for server in daemon.servers)
+    return ", ".join(state if count == 1 else f"{count} {state}" for state, count in sorted(states.items())) or "-"
 
 
 def _build_devices(status: Status) -> list[str]:

@@ -98,6 +98,10 @@ NVML_TIMEOUTS = _counter("nvdp_nvml_timeouts_total", "uuid", "NVML calls given u
 NVML_ABANDONED = _gauge("nvdp_nvml_children_abandoned", "", "Child processes that were killed and did not go")
 SERVICE_RESTARTS = _counter("nvdp_service_restarts_total", "service", "Threads that died and were started again")
 QUEUE_LENGTH = _gauge("nvdp_event_queue_length", "", "Events waiting for the supervisor")
+MPS_UP = _gauge("nvdp_mps_daemon_up", "resource", "1 while the MPS daemon answers; absent while it waits for its GPUs")
+MPS_RESTARTS = _counter("nvdp_mps_daemon_restarts_total", "resource", "Starts of the MPS daemon after the first")
+MPS_CLIENTS = _gauge("nvdp_mps_clients", "resource", "CUDA clients of the MPS daemon")
+MPS_SERVERS = _gauge("nvdp_mps_servers", "resource state", "Servers of the MPS daemon")
 PODRESOURCES_UP = _gauge("nvdp_podresources_up", "", "1 while the pod-resources socket answers")
 
 METRICS: tuple[Metric, ...] = tuple(_rows)

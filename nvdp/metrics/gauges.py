@@ -9,7 +9,8 @@ from itertools import product
 
 from nvdp.metrics import catalog
 from nvdp.metrics.catalog import Metric
-from nvdp.model.status import EXCLUDED, DeviceStatus, DriverState, ResourceStatus, Status
+from nvdp.model.mps import Phase
+from nvdp.model.status import EXCLUDED, DeviceStatus, DriverState, MpsDaemonStatus, ResourceStatus, Status
 
 Sample = tuple[Metric, tuple[str, ...], float]
 Series = tuple[Metric, tuple[str, ...]]
@@ -21,13 +22,17 @@ EDIT_RESULTS = ("applied", "refused", "unchanged")
 REGISTRATION_RESULTS = ("success", "failure")
 MEMORY_ERRORS = ("single", "double")
 HEALTHS = ("healthy", "unhealthy")
+SERVER_STATES = ("initializing", "active", "fault")
+
+READ_OFF_STATE = frozenset({catalog.MPS_RESTARTS})
+"""Counters that another process counts."""
 
 _WORD = re.compile(r"[A-Z][A-Za-z]{0,40}")
 _HASH_PREFIX = "sha256:"
 
 
 def build_gauges(status: Status) -> Iterator[Sample]:
-    """Every gauge that the state decides."""
+    """Every gauge that the state decides, and the counters of ``READ_OFF_STATE``."""
     driver, config = status.driver, status.config
     yield catalog.READY, (), float(status.ready)
     yield catalog.PAUSED, (), float(status.pause is not None)
@@ -50,6 +55,8 @@ def build_gauges(status: Status) -> Iterator[Sample]:
         yield from _resource(resource)
     for device in status.devices:
         yield from _device(device)
+    for daemon in status.mps.daemons:
+        yield from _mps_daemon(daemon)
     instances = Counter((one.parent_uuid, one.profile or "unknown") for one in status.devices if one.parent_uuid)
     for labels, count in instances.items():
         yield catalog.MIG_INSTANCES, labels, float(count)
@@ -86,6 +93,20 @@ def _resource(resource: ResourceStatus) -> Iterator[Sample]:
     for replicas in resource.replicas:
         yield catalog.RESOURCE_SHARING, (name, resource.strategy.value, str(replicas)), 1.0
     yield catalog.STREAMS, (name,), float(resource.streams)
+
+
+def _mps_daemon(daemon: MpsDaemonStatus) -> Iterator[Sample]:
+    """Of one that ``nvdp mps`` does not tell of, nothing is known but that it is not up."""
+    name = daemon.resource
+    if daemon.phase is not Phase.WAITING:
+        yield catalog.MPS_UP, (name,), float(daemon.is_up)
+    if daemon.phase is None:
+        return
+    yield catalog.MPS_RESTARTS, (name,), float(daemon.restarts)
+    yield catalog.MPS_CLIENTS, (name,), float(daemon.clients)
+    states = Counter(one.state if one.state in SERVER_STATES else "unknown" for one in daemon.servers)
+    for state in (*SERVER_STATES, *(("unknown",) if states["unknown"] else ())):
+        yield catalog.MPS_SERVERS, (name, state), float(states[state])
 
 
 def _device(device: DeviceStatus) -> Iterator[Sample]:

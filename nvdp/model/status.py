@@ -12,6 +12,7 @@ import msgspec
 from nvdp.model.held import Holding
 from nvdp.model.inventory import UnreadableGpu
 from nvdp.model.listing import Strategy
+from nvdp.model.mps import Phase
 from nvdp.model.pause import Pause
 from nvdp.model.reasons import Cause
 
@@ -70,7 +71,8 @@ class ResourceStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     ``healthy`` and ``unhealthy`` count the list last given out; ``registered`` means registered and streaming, with the
     first list taken by the kubelet; ``missing`` says what it waits for while it is not. ``replicas`` are the different
-    numbers of them that its GPUs have.
+    numbers of them that its GPUs have. ``waits``: it is not given out before pods have ended that hold its GPUs as
+    something else, as the file wants it.
     """
 
     name: str
@@ -82,6 +84,7 @@ class ResourceStatus(msgspec.Struct, frozen=True, kw_only=True):
     strategy: Strategy
     replicas: tuple[int, ...]
     missing: str | None = None
+    waits: bool = False
 
 
 class DeviceStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,6 +163,48 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
     since: float
 
 
+class MpsServerStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A server of a control daemon: one for each user whose containers compute. ``state`` is the driver's word."""
+
+    pid: int
+    state: str
+
+
+class MpsDaemonStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The MPS control daemon of one resource, as ``nvdp mps`` tells of it (``model.mps.DaemonReport`` has the details).
+
+    ``phase`` is None while nobody tells of it. ``text`` is why it is not READY, or what it waits with. ``gpus`` are the
+    UUIDs that it runs for.
+    """
+
+    resource: str
+    phase: Phase | None = None
+    text: str = ""
+    gpus: tuple[str, ...] = ()
+    pid: int | None = None
+    restarts: int = 0
+    clients: int = 0
+    servers: tuple[MpsServerStatus, ...] = ()
+    exit_code: int | None = None
+    last_lines: tuple[str, ...] = ()
+    waiting_users: tuple[int, ...] = ()
+
+    @property
+    def is_up(self) -> bool:
+        """Whether it answered a moment ago."""
+        return self.phase is Phase.READY
+
+
+class MpsStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The daemons that the plan needs, and those that run all the same, in order of resource.
+
+    ``problem`` says why nothing is known of them, where the plan needs some.
+    """
+
+    problem: str = ""
+    daemons: tuple[MpsDaemonStatus, ...] = ()
+
+
 class Trouble(msgspec.Struct, frozen=True, kw_only=True):
     """What does not work as it should, while the rest goes on. ``reason`` is one word of the vocabulary.
 
@@ -193,6 +238,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     withheld: tuple[Withheld, ...] = ()
     unmatched: tuple[str, ...] = ()
     troubles: tuple[Trouble, ...] = ()
+    mps: MpsStatus = MpsStatus()
     podresources_up: bool = False
     scanned_at: float | None = None
     nvml_children_abandoned: int = 0

@@ -6,18 +6,21 @@ Pure, and for the side that asks: the daemon does not judge itself.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from nvdp.model.reasons import Cause, Reason
-from nvdp.model.status import EXCLUDED, DeviceStatus, DriverState, Status, Trouble, Wait
+from nvdp.model.status import EXCLUDED, DeviceStatus, DriverState, Status, Trouble
 from nvdp.planning import remedies
+from nvdp.planning.diagnosis_mps import find_mps, list_down
+from nvdp.planning.diagnosis_waits import find_renumbered, find_waits
 from nvdp.planning.findings import Finding, Gravity, describe_moment, join_some, list_indices, name_devices
 
 _PLACE: Final = re.compile(r"(?P<file>.+?):(?P<line>\d+):\d+: ")
 _TOLD_ELSEWHERE: Final = frozenset(
     {Cause.DRIVER_LOST, Cause.DRIVER_PAUSED, Cause.CORDONED, Cause.HELD, Cause.WITHDRAWING}
 )
+_TOLD_AS_THEY_ARE: Final = frozenset({Reason.MIG_INVALID.word, Reason.MPS_UNSUPPORTED.word})  # of what is withheld
 _DRIVER: Final = {
     DriverState.MISSING: Reason.DRIVER_MISSING,
     DriverState.MISMATCH: Reason.DRIVER_MISMATCH,
@@ -90,8 +93,10 @@ def _find_config(status: Status) -> Iterator[Finding]:
 
 def _find_registration(status: Status) -> Iterator[Finding]:
     waiting: dict[str, list[str]] = {}
+    told = list_down(status)
     for resource in status.resources:
-        if not resource.registered and resource.planned:
+        is_given_out = bool(resource.healthy + resource.unhealthy)
+        if not resource.registered and resource.planned and (is_given_out or resource.name not in told):
             waiting.setdefault(resource.missing or "not registered yet", []).append(resource.name)
     for missing, names in waiting.items():
         remedy = next((text for part, text in remedies.REGISTRATION if part in missing), remedies.REGISTRATION_ELSE)
@@ -158,45 +163,11 @@ def _find_withheld(status: Status) -> Iterator[Finding]:
             groups.setdefault((one.reason, one.path, one.text), []).append(by_uuid[one.gpu_uuid])
     for (reason, path, text), devices in groups.items():
         yield Finding(
-            reason=(Reason.MIG_INVALID if reason == Reason.MIG_INVALID.word else Reason.ENTRY_WITHHELD).word,
+            reason=reason if reason in _TOLD_AS_THEY_ARE else Reason.ENTRY_WITHHELD.word,
             gravity=Gravity.DEGRADED,
             cause=f"{path}: {text}; not on offer: {name_devices(devices)}",
             remedy=remedies.WITHHELD.get(reason, remedies.WITHHELD_ELSE).format(path=path, file=status.config.source),
         )
-
-
-def _find_waits(status: Status) -> Iterator[Finding]:
-    by_uuid = {device.uuid: device for device in status.devices}
-    groups: dict[tuple[str, str], list[Wait]] = {}
-    for wait in status.waits:
-        if wait.holders and not wait.text:  # the rest is a matter of seconds
-            groups.setdefault((wait.before, wait.after), []).append(wait)
-    for (before, after), waits in groups.items():
-        pods = list(dict.fromkeys(pod for wait in waits for pod in wait.holders))
-        devices = [by_uuid[wait.gpu_uuid] for wait in waits if wait.gpu_uuid in by_uuid]
-        what = f"{before} → {after}" if after else f"{sum(wait.devices for wait in waits)} of {before} leave, and"
-        verb = "waits" if after else "wait"
-        since = describe_moment(min(wait.since for wait in waits))
-        yield Finding(
-            reason=Reason.MODE_CHANGE_WAITING.word if after else Cause.WITHDRAWING.value,
-            gravity=Gravity.NOTE,
-            cause=f"{name_devices(devices) or waits[0].gpu_uuid}: {what} {verb} for {join_some(pods)} since {since}",
-            remedy=f"{remedies.DEVICE[Cause.HELD if after else Cause.WITHDRAWING]}{_hasten(pods)}",
-        )
-
-
-def _find_renumbered(status: Status) -> Iterator[Finding]:
-    by_uuid = {device.uuid: device for device in status.devices}
-    for wait in status.waits:
-        if wait.text:
-            devices = [by_uuid[wait.gpu_uuid]] if wait.gpu_uuid in by_uuid else []
-            name, since = name_devices(devices) or wait.gpu_uuid, describe_moment(wait.since)
-            yield Finding(
-                reason=Reason.DEVICE_UNHEALTHY.word,
-                gravity=Gravity.DEGRADED,
-                cause=f"{name}: {Cause.HELD.value}: {wait.text}; no new pods since {since}",
-                remedy=f"{remedies.RENUMBERED}{_hasten(wait.holders) if wait.holders else ''}",
-            )
 
 
 def _find_pending(status: Status) -> Iterator[Finding]:
@@ -256,13 +227,14 @@ _RULES: Final[tuple[Callable[[Status], Iterator[Finding]], ...]] = (
     _find_pause,
     _find_config,
     _find_registration,
+    find_mps,
     _find_troubles,
     _find_ailing,
     _find_unreadable,
     _find_nameless,
     _find_withheld,
-    _find_renumbered,
-    _find_waits,
+    find_renumbered,
+    find_waits,
     _find_pending,
     _find_unmatched,
     _find_cordoned,
@@ -291,9 +263,3 @@ def _find_users(status: Status) -> Mapping[str, Iterable[str]]:
     for holding in status.holders:
         users.setdefault(holding.device_id.partition("::")[0], {})[holding.holder] = None
     return users
-
-
-def _hasten(pods: Sequence[str]) -> str:
-    """The command for the first of them; from the kubelet's checkpoint no more than a pod's UID is known."""
-    namespace, slash, pod = pods[0].partition("/")
-    return f", or end them: kubectl -n {namespace} delete pod {pod}" if slash else ""

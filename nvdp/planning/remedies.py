@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from nvdp.model.mps import Phase
 from nvdp.model.reasons import Cause, Reason
 from nvdp.model.status import DriverState
 from nvdp.planning.vitals import NO_ACTION, UNSUPPORTED
@@ -97,6 +98,37 @@ ADVICE: Final = {
 CDI: Final = "docs/troubleshoot.md#cdifailed has what to do about each of these. It is tried again by itself"
 """Of what the CDI specs lack: the text has why."""
 
+_MPS_LOG: Final = "kubectl logs of nvdp-mps's pod on this node has more"
+
+MPS_AWAY: Final = (
+    "is there a pod of the DaemonSet nvdp-mps on this node? kubectl get pods -A -o wide | grep nvdp-mps. "
+    f"If there is, {_MPS_LOG}. All comes back by itself once it answers"
+)
+MPS_UNKNOWN: Final = (
+    "a matter of seconds; if it stays, nvdp-mps and nvdp do not have the same configuration file or --state-dir: "
+    f"{_MPS_LOG}"
+)
+MPS: Final = {
+    Phase.WAITING: "it comes by itself once they have ended",
+    Phase.STARTING: f"a matter of seconds; if it stays, {_MPS_LOG}",
+    Phase.FAILED: (
+        f"it is started again by itself; {_MPS_LOG}. Containers that used it have lost their CUDA contexts: end those "
+        "that do not recover"
+    ),
+    Phase.REFUSED: "end what is in the way, or take the GPUs out of sharing.mps in {file}; it is tried again by itself",
+    Phase.STOPPING: f"a matter of seconds; if it stays, {_MPS_LOG}",
+}
+"""By the phase of a control daemon that does not answer."""
+
+MPS_FAULT: Final = (
+    "it takes new clients once all that it has have ended: a fault of one of them concerns all. dmesg | grep -i nvrm "
+    "on the node has what happened; end the pods that hold the resource, if they do not end themselves"
+)
+MPS_USERS: Final = (
+    "multiUser: true for the entry in {file}, with a driver that can do that; or the same runAsUser in all pods that "
+    "share the GPU"
+)
+
 DEVICE: Final = {
     Cause.XID: f"look the XID up in NVIDIA's catalogue; {_RESET}",
     Cause.ECC: f"{_RESET}{_AGAIN}",
@@ -122,6 +154,7 @@ DEVICE: Final = {
         "nvidia-modprobe -s -i CHANNEL on the node makes the channel's node, and nvidia-imex must run there; or take "
         "imex.required out of the file"
     ),
+    Cause.MPS_DAEMON_FAILED: MPS[Phase.FAILED],
     Cause.CORDONED: "take it out of {path} in {file} to have it back",
     Cause.HELD: "it comes by itself once they have ended",
     Cause.WITHDRAWING: "they leave by themselves once they have ended",
@@ -144,7 +177,7 @@ def find_device_remedy(cause: Cause, *, action: str, xid: int | None) -> str:
 
 
 WITHHELD: Final = {
-    "NotBuilt": "this version cannot do that: take {path} out of {file}, and these GPUs are on offer again",
+    Reason.MPS_UNSUPPORTED.word: "correct {path} in {file}, or share these GPUs by sharing.timeSlicing, or not at all",
     Reason.MIG_INVALID.word: (
         "see {path} in {file}; on the node nvidia-smi mig -lgi shows how GPUs are cut, -lgip the profiles, "
         "nvidia-smi mig -cgi PROFILE -C -i GPU cuts one. A change is seen by itself"

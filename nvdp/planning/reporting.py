@@ -9,6 +9,8 @@ import msgspec
 from nvdp.model.health import Ailment
 from nvdp.model.held import Holding
 from nvdp.model.inventory import Inventory
+from nvdp.model.listing import Strategy
+from nvdp.model.mps import MpsView
 from nvdp.model.pause import Pause
 from nvdp.model.reasons import Reason
 from nvdp.model.status import (
@@ -23,6 +25,7 @@ from nvdp.model.status import (
 )
 from nvdp.planning.plan import Plan
 from nvdp.planning.reporting_devices import build_devices
+from nvdp.planning.reporting_mps import build_mps, find_withheld
 
 
 class Serving(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,7 +40,8 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
 class Situation(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that the supervisor knows and others may see. Times are wall-clock seconds.
 
-    ``planning_error`` says why the newest plan could not be made; then ``plan`` is the one before.
+    ``planning_error`` says why the newest plan could not be made; then ``plan`` is the one before. ``mps`` is None
+    until ``nvdp mps`` was looked for.
     """
 
     config: ConfigStatus
@@ -54,6 +58,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     waits: tuple[Wait, ...]
     unmatched: tuple[str, ...]
     troubles: tuple[Trouble, ...]
+    mps: MpsView | None
     podresources_up: bool
     scanned_at: float | None
     nvml_children_abandoned: int
@@ -62,7 +67,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
 def build_status(now: Situation) -> Status:
     """The state in the words of ``model.status``. Made after every turn: it looks at GPUs, not at replicas and pods."""
     plan, inventory = now.plan, now.inventory
-    resources = build_resources(plan, now.serving) if plan is not None else ()
+    resources = build_resources(plan, now.serving, now.mps) if plan is not None else ()
     ready, reason = judge_ready(
         config=now.config,
         driver=now.driver,
@@ -82,7 +87,11 @@ def build_status(now: Situation) -> Status:
         pause=now.pause,
         driver=now.driver,
         resources=resources,
-        devices=build_devices(inventory, now.ailments, plan, now.changed_at) if inventory is not None else (),
+        devices=(
+            build_devices(inventory, now.ailments, plan, now.changed_at, by_mps=find_withheld(now.mps, plan))
+            if inventory is not None
+            else ()
+        ),
         unreadable=inventory.unreadable if inventory is not None else (),
         holders=now.holders,
         waits=now.waits,
@@ -92,15 +101,18 @@ def build_status(now: Situation) -> Status:
         ),
         unmatched=now.unmatched,
         troubles=troubles,
+        mps=build_mps(now.mps, plan),
         podresources_up=now.podresources_up,
         scanned_at=now.scanned_at,
         nvml_children_abandoned=now.nvml_children_abandoned,
     )
 
 
-def build_resources(plan: Plan, serving: Mapping[str, Serving]) -> tuple[ResourceStatus, ...]:
-    """One entry for each resource that is given out, in order of name."""
-    found = []
+def build_resources(
+    plan: Plan, serving: Mapping[str, Serving], mps: MpsView | None = None
+) -> tuple[ResourceStatus, ...]:
+    """One entry for each resource that is given out, or is planned and cannot be yet, in order of name."""
+    found = [_build_missing(resource, why, plan, mps) for resource, why in plan.missing.items()]
     for resource, listed in plan.lists.items():
         report = serving.get(resource, Serving())
         missing = None if report.registered else report.missing or "not registered yet"
@@ -117,7 +129,25 @@ def build_resources(plan: Plan, serving: Mapping[str, Serving]) -> tuple[Resourc
                 missing=missing,
             )
         )
-    return tuple(found)
+    return tuple(sorted(found, key=lambda resource: resource.name))
+
+
+def _build_missing(resource: str, why: str, plan: Plan, mps: MpsView | None) -> ResourceStatus:
+    """One whose daemon did not answer yet: as long as that waits for pods to end, it is as the file wants it."""
+    planned = [one for one in plan.assignments.values() if one.form.resource == resource]
+    is_answered = mps is not None and not mps.problem
+    return ResourceStatus(
+        name=resource,
+        planned=plan.planned.get(resource, 0),
+        healthy=0,
+        unhealthy=0,
+        registered=False,
+        streams=0,
+        strategy=planned[0].strategy if planned else Strategy.NONE,
+        replicas=tuple(sorted({one.replicas for one in planned})),
+        missing=why,
+        waits=is_answered and any(change.after.resource == resource for change in plan.changes),
+    )
 
 
 def judge_ready(
@@ -131,7 +161,8 @@ def judge_ready(
     """Whether the node is as its configuration says, and if not, one word for why.
 
     Ready means: a valid configuration is in force, the driver is usable (or the file does not ask for it), and every
-    resource of the plan is registered with its list taken by the kubelet (observability contract, section 5).
+    resource of the plan is registered with its list taken by the kubelet, but for one that waits for pods to end
+    (observability contract, section 5).
     """
     if not config.hash:
         if config.missing:
@@ -149,6 +180,6 @@ def judge_ready(
             return False, words[driver.state]
     elif not planned:
         return False, Reason.STARTING.word
-    if any(not resource.registered and resource.planned for resource in resources):
+    if any(not resource.registered and resource.planned and not resource.waits for resource in resources):
         return False, "NotRegistered"
     return True, ""

@@ -20,12 +20,18 @@ _OF_THE_DRIVER = frozenset({Cause.DRIVER_LOST, Cause.DRIVER_PAUSED})  # no fault
 
 
 def build_devices(
-    inventory: Inventory, ailments: Mapping[str, Ailment], plan: Plan | None, changed_at: Mapping[str, float]
+    inventory: Inventory,
+    ailments: Mapping[str, Ailment],
+    plan: Plan | None,
+    changed_at: Mapping[str, float],
+    *,
+    by_mps: Mapping[str, str] | None = None,
 ) -> tuple[DeviceStatus, ...]:
     """One entry for each GPU with an identity, in list order, and one for each MIG device that there is a plan for.
 
     ``changed_at`` is wall time by UUID. A device whose new form waits for pods that hold an old one is withheld as
-    ``Held``, and so is one that takes no new pods for its index: its health is another matter.
+    ``Held``, and so is one that takes no new pods for its index: its health is another matter. ``by_mps`` is by UUID
+    one word for why a device is withheld for a daemon of MPS.
     """
     parts: dict[str, list[Device]] = {}
     for device in plan.devices if plan is not None else ():
@@ -33,7 +39,8 @@ def build_devices(
             parts.setdefault(device.gpu.uuid, []).append(device)
     known = drop_partial(ailments, list_parts(one for members in parts.values() for one in members))
     waiting = {*(change.gpu_uuid for change in plan.changes), *plan.renumbered} if plan is not None else set()
-    telling = _Telling(known, plan, changed_at, frozenset(waiting))
+    reasons = {**(by_mps or {}), **dict.fromkeys(waiting, Cause.HELD.value)}
+    telling = _Telling(known, plan, changed_at, reasons)
     found = []
     for gpu in order_gpus(inventory.gpus):
         members = parts.get(gpu.uuid, [])
@@ -48,14 +55,14 @@ class _Telling(msgspec.Struct, frozen=True):
     ailments: Mapping[str, Ailment]
     plan: Plan | None
     changed_at: Mapping[str, float]
-    waiting: frozenset[str]
+    reasons: Mapping[str, str]
 
     def tell(self, device: Device) -> DeviceStatus:
         """A device that is, or might be, on offer."""
         plan, uuid = self.plan, device.uuid
         withheld = plan.withheld.get(uuid) if plan is not None else None
         ailment = self.ailments.get(uuid)
-        reason = Cause.HELD.value if uuid in self.waiting else ""
+        reason = self.reasons.get(uuid, "")
         if withheld is not None:
             reason = withheld.reason
         elif plan is not None and uuid in plan.cordoned:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from nvdp.model.held import Held, Holding
+from nvdp.model.mps import MpsView
 from nvdp.model.pause import Pause
 from nvdp.model.reasons import Reason
 from nvdp.model.status import DriverStatus, Status, Trouble, Wait
@@ -61,8 +62,9 @@ class Picture:
         planning_error: str,
         held: Held,
         podresources_up: bool,
+        mps: MpsView | None = None,
     ) -> Status:
-        """The status now."""
+        """The status now; ``mps`` is None until ``nvdp mps`` was looked for."""
         config = self._adoption.expected
         return build_status(
             Situation(
@@ -80,6 +82,7 @@ class Picture:
                 waits=self._waits,
                 unmatched=(*self._adoption.unmatched, *(plan.unmet if plan is not None else ())),
                 troubles=self._find_troubles(held),
+                mps=mps,
                 podresources_up=podresources_up,
                 scanned_at=scan.scanned_at if scan is not None else None,
                 nvml_children_abandoned=scan.children_abandoned if scan is not None else 0,

@@ -13,13 +13,16 @@ from nvdp.log import Log
 from nvdp.model.health import Ailment
 from nvdp.model.held import Holding
 from nvdp.model.inventory import Inventory
+from nvdp.model.mps import MpsView
 from nvdp.model.reasons import Cause
 from nvdp.planning.ailing import drop_partial, list_parts
 from nvdp.planning.announcing import announce_emptied, announce_plan
 from nvdp.planning.devices import Device, list_instances
 from nvdp.planning.health_news import Around, announce_health
 from nvdp.planning.layout_news import announce_late_holders, announce_layouts, announce_unread_memory
+from nvdp.planning.mps_news import Told, announce_mps
 from nvdp.planning.plan import Plan
+from nvdp.planning.reporting_mps import list_needed
 from nvdp.planning.wording import Announcement
 from nvdp.services.events import GpusScanned
 
@@ -39,6 +42,8 @@ class Telling:
         self._ailing: Mapping[str, Ailment] = {}
         self._told: Mapping[str, Ailment] = {}  # the same, but for pauses, through which what was told stands
         self._inventory: Inventory | None = None
+        self._mps: MpsView | None = None
+        self._told_of_mps = Told()
 
     def tell_scan(
         self, scan: GpusScanned, untold: AbstractSet[str], *, plan: Plan | None, holders: Iterable[Holding]
@@ -63,8 +68,16 @@ class Telling:
         self._announce(announce_health(told, self._told, around))
         return changed
 
+    def tell_mps(self, view: MpsView, plan: Plan | None) -> None:
+        """The daemons of MPS are seen anew. Those that no plan needs are of no interest."""
+        self._mps = view
+        self._told_of_mps, news = announce_mps(self._told_of_mps, view, list_needed(plan))
+        self._announce(news)
+
     def tell_plan(self, before: Plan | None, after: Plan) -> None:
         """A plan follows another one."""
+        if self._mps is not None:
+            self.tell_mps(self._mps, after)
         self._announce(announce_plan(before, after))
         self._announce(announce_late_holders(before, after))
         self._announce(announce_unread_memory(before, after))

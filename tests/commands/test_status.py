@@ -26,6 +26,7 @@ from nvdp.http.routes import STATUS_PATH, Response
 from nvdp.model.held import Holding
 from nvdp.model.inventory import Fault, UnreadableGpu
 from nvdp.model.listing import Strategy
+from nvdp.model.mps import Phase
 from nvdp.model.pause import Pause
 from nvdp.model.reasons import Cause
 from nvdp.model.status import (
@@ -33,6 +34,9 @@ from nvdp.model.status import (
     DeviceStatus,
     DriverState,
     DriverStatus,
+    MpsDaemonStatus,
+    MpsServerStatus,
+    MpsStatus,
     ResourceStatus,
     Status,
     Trouble,
@@ -152,7 +156,7 @@ def test_every_state_of_a_device_has_its_word():
     devices = (
         device(0, healthy=False, cause=Cause.LOST, withheld="Held"),
         device(1, withheld="Held"),
-        device(2, withheld="NotBuilt", resource=""),
+        device(2, withheld="MPSUnsupported", resource=""),
         device(3, resource="nvidia.com/gpu", strategy=Strategy.NONE, replicas=1),
     )
     unreadable = UnreadableGpu(index=4, fault=Fault(call="c", kind="k", text="t"))
@@ -161,7 +165,7 @@ def test_every_state_of_a_device_has_its_word():
     assert [re.split(r"  +", line.strip())[3:] for line in table] == [
         ["Lost", "nvidia.com/gpu.shared × 10"],
         ["Held", "nvidia.com/gpu.shared × 10"],
-        ["NotBuilt", "-"],
+        ["MPSUnsupported", "-"],
         ["healthy", "nvidia.com/gpu"],
         ["unreadable", "-"],
     ]
@@ -189,6 +193,27 @@ def test_a_gpu_that_is_offered_in_mig_devices_says_so():
 def test_every_state_before_the_kubelet_has_its_word(facts, word):
     text = text_of(msgspec.structs.replace(WELL, resources=(resource(**facts),)))
     assert f"time-slicing × 10  {word}\n" in text
+
+
+def test_a_control_daemon_of_mps_has_a_line_of_its_own_and_what_nobody_knows_is_said_so():
+    servers = tuple(
+        MpsServerStatus(pid=pid, state=state) for pid, state in ((8, "active"), (9, "active"), (10, "fault"))
+    )
+    daemons = (
+        MpsDaemonStatus(resource="nvidia.com/a.mps", phase=Phase.FAILED, restarts=12),
+        MpsDaemonStatus(
+            resource="nvidia.com/b.mps", phase=Phase.READY, gpus=(uuid(0),), pid=4711, clients=3, servers=servers
+        ),
+        MpsDaemonStatus(resource="nvidia.com/c.mps"),
+    )
+    text = text_of(msgspec.structs.replace(WELL, mps=MpsStatus(daemons=daemons)))
+    assert text.split("\n\nMPS\n")[1].split("\n\n")[0] == (
+        "CONTROL DAEMON    STATE     PID  GPUS  CLIENTS  SERVERS          RESTARTS\n"
+        "nvidia.com/a.mps  failed      -     0        0  -                      12\n"
+        "nvidia.com/b.mps  ready    4711     1        3  2 active, fault         0\n"
+        "nvidia.com/c.mps  unknown     -     0        0  -                       0"
+    )
+    assert "\nMPS\n" not in text_of(WELL)
 
 
 def test_waits_and_a_refused_and_a_waiting_edit_are_shown():
@@ -223,7 +248,7 @@ def build_large() -> Status:
         for one in devices
     )
     withheld = tuple(
-        Withheld(gpu_uuid=one.uuid, reason="NotBuilt", path=f"sharing.mps.resources[{one.index}]", text="z" * 500)
+        Withheld(gpu_uuid=one.uuid, reason="MPSUnsupported", path=f"sharing.mps.resources[{one.index}]", text="z" * 500)
         for one in devices
     )
     return msgspec.structs.replace(
@@ -236,6 +261,18 @@ def build_large() -> Status:
         withheld=withheld,
         unreadable=(UnreadableGpu(index=16, fault=Fault(call="c", kind="k", text="t")),),
         troubles=(Trouble(reason="PortTaken", text="port 9402 is in use"),),
+        mps=MpsStatus(
+            daemons=tuple(
+                MpsDaemonStatus(
+                    resource=f"{LONGEST[:-2]}{number:02}",
+                    phase=Phase.FAILED,
+                    text="u" * 200,
+                    servers=(MpsServerStatus(pid=2**22, state="initializing"),),
+                    last_lines=("v" * 500,) * 10,
+                )
+                for number in range(4)
+            )
+        ),
         unmatched=tuple(f"devices.cordon[{number}]: {uuid(100)} is not on this node" for number in range(50)),
     )
 

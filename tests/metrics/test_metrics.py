@@ -11,10 +11,22 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from nvdp.metrics.catalog import METRICS, Kind
 from nvdp.metrics.exposition import DaemonCollector, Exposition
+from nvdp.metrics.gauges import READ_OFF_STATE
 from nvdp.metrics.recording import Metrics
 from nvdp.model.listing import Strategy
+from nvdp.model.mps import Phase
 from nvdp.model.reasons import Cause
-from nvdp.model.status import ConfigStatus, DeviceStatus, DriverState, DriverStatus, ResourceStatus, Status
+from nvdp.model.status import (
+    ConfigStatus,
+    DeviceStatus,
+    DriverState,
+    DriverStatus,
+    MpsDaemonStatus,
+    MpsServerStatus,
+    MpsStatus,
+    ResourceStatus,
+    Status,
+)
 
 GPU = "GPU-9a1b77c0-d33e-4f0b-8f7e-2b1d6a0c9e55"
 
@@ -115,6 +127,45 @@ def test_a_gpu_is_shown_with_its_health_and_the_cause_of_it():
     assert found["nvdp_device_health_change_timestamp_seconds"] == {labels(uuid=lost): 5.5}
 
 
+MPS = "nvidia.com/gpu.mps"
+SERVERS = tuple(
+    MpsServerStatus(pid=pid, state=state)
+    for pid, state in enumerate(["active", "active", "fault", "shutting down"], start=11)
+)
+# How the daemon is told of; then the samples that there are of it.
+DAEMONS = {
+    "it answers": (
+        {"phase": Phase.READY, "restarts": 2, "clients": 3, "servers": SERVERS[:1]},
+        {"daemon_up": 1.0, "daemon_restarts_total": 2.0, "clients": 3.0},
+    ),
+    "it died": ({"phase": Phase.FAILED}, {"daemon_up": 0.0, "daemon_restarts_total": 0.0, "clients": 0.0}),
+    "it waits for its GPUs": ({"phase": Phase.WAITING}, {"daemon_restarts_total": 0.0, "clients": 0.0}),
+    "nobody tells of it": ({}, {"daemon_up": 0.0}),
+}
+
+
+@pytest.mark.parametrize(("facts", "expected"), DAEMONS.values(), ids=DAEMONS)
+def test_a_daemon_of_mps_is_shown_as_far_as_it_is_known(facts, expected):
+    found = scrape(Metrics(), Status(mps=MpsStatus(daemons=(MpsDaemonStatus(resource=MPS, **facts),))))
+    samples = {
+        name.removeprefix("nvdp_mps_"): series[labels(resource=MPS)]
+        for name, series in found.items()
+        if name.startswith("nvdp_mps_") and labels(resource=MPS) in series
+    }
+    assert samples == expected
+
+
+def test_the_servers_of_mps_are_counted_by_their_states_and_a_state_is_a_word():
+    daemon = MpsDaemonStatus(resource=MPS, phase=Phase.READY, servers=SERVERS)
+    found = scrape(Metrics(), Status(mps=MpsStatus(daemons=(daemon,))))["nvdp_mps_servers"]
+    assert {dict(series)["state"]: count for series, count in found.items()} == {
+        "initializing": 0.0,
+        "active": 2.0,
+        "fault": 1.0,
+        "unknown": 1.0,
+    }
+
+
 def test_a_label_holds_a_word_and_never_a_sentence():
     reasons = {dict(series)["reason"] for series in scrape(Metrics(), busy_status())["nvdp_device_withheld"]}
     assert reasons == {"ListTooLarge", "Other"}
@@ -197,7 +248,9 @@ def test_the_65th_xid_and_those_after_it_are_counted_together():
 
 def test_every_counter_and_histogram_of_the_catalogue_can_be_recorded():
     recorded = {sample.removesuffix("_count") for _, sample, _ in RECORDED.values()} | {"nvdp_rpc_duration_seconds"}
-    assert recorded == {metric.name for metric in METRICS if metric.kind is not Kind.GAUGE}
+    assert recorded == {metric.name for metric in METRICS if metric.kind is not Kind.GAUGE} - {
+        metric.name for metric in READ_OFF_STATE
+    }
 
 
 def test_a_duration_counts_in_every_bucket_that_holds_it():

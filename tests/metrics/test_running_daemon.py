@@ -36,6 +36,10 @@ ONLY_AFTER_TROUBLE = {
     "nvdp_nvml_errors_total",
     "nvdp_service_restarts_total",
     "nvdp_mig_instances",  # and these once a GPU is cut
+    "nvdp_mps_daemon_up",  # or given to MPS
+    "nvdp_mps_daemon_restarts_total",
+    "nvdp_mps_clients",
+    "nvdp_mps_servers",
 }
 
 

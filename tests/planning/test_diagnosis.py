@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from nvdp.model.inventory import Fault, UnreadableGpu
 from nvdp.model.listing import Strategy
+from nvdp.model.mps import Phase
 from nvdp.model.pause import Pause
 from nvdp.model.reasons import Cause, Reason
 from nvdp.model.status import (
@@ -19,6 +20,9 @@ from nvdp.model.status import (
     DeviceStatus,
     DriverState,
     DriverStatus,
+    MpsDaemonStatus,
+    MpsServerStatus,
+    MpsStatus,
     ResourceStatus,
     Status,
     Trouble,
@@ -85,6 +89,21 @@ def paused(by: str, **facts: object) -> Status:
     pause = Pause(by=by, **({"since": 1795921927.0} | facts))
     devices = tuple(device(number, Cause.DRIVER_PAUSED, str(pause)) for number in range(8))
     return bad("DriverPaused", pause=pause, driver=driver(DriverState.PAUSED, str(pause)), devices=devices)
+
+
+def missing(name: str, why: str = "MPS control daemon does not answer", **facts: object) -> ResourceStatus:
+    """A resource that was not given out yet."""
+    return msgspec.structs.replace(resource(name, missing=why), healthy=0, streams=0, **facts)
+
+
+MPS = "nvidia.com/gpu.mps"
+SILENT = MpsStatus(
+    problem="nvdp mps does not answer: /mps/nvdp.json is older than 3.5s", daemons=(MpsDaemonStatus(resource=MPS),)
+)
+
+
+def mps(phase: Phase | None = Phase.READY, **facts: object) -> MpsStatus:
+    return MpsStatus(daemons=(MpsDaemonStatus(resource=MPS, phase=phase, **facts),))
 
 
 REFUSED = "/config/mixed:14:5: sharing.timeSlicing.resources[0].replica: unknown key; did you mean replicas?"
@@ -209,16 +228,16 @@ CASES = {
         well(unreadable=(UnreadableGpu(index=3, fault=Fault(call="c", kind="k", text="GetUUID: GPU is lost")),)),
         ("DeviceUnhealthy", Gravity.DEGRADED, "GPU 3 has no UUID", "nvidia-smi -q -i 3"),
     ),
-    "an entry that is not built": (
+    "an entry that the card cannot do": (
         well(
-            devices=(device(3, withheld="NotBuilt"),),
-            withheld=(Withheld(gpu_uuid=uuid(3), reason="NotBuilt", path="sharing.mps.resources[0]", text="no"),),
+            devices=(device(3, withheld="MPSUnsupported"),),
+            withheld=(Withheld(gpu_uuid=uuid(3), reason="MPSUnsupported", path="sharing.mps.resources[0]", text="no"),),
         ),
         (
-            "EntryWithheld",
+            "MPSUnsupported",
             Gravity.DEGRADED,
             f"sharing.mps.resources[0]: no; not on offer: {ONE}",
-            "take sharing.mps.resources[0] out of /config/mixed",
+            "correct sharing.mps.resources[0] in /config/mixed, or share these GPUs by sharing.timeSlicing",
         ),
     ),
     "an entry that is withheld for another reason": (
@@ -267,6 +286,61 @@ CASES = {
         well(devices=(device(3, Cause.CORDONED, "devices.cordon[0]; XID 79", fault=Cause.XID, action="GPUReset"),)),
         ("DeviceCordoned", Gravity.NOTE, f"{ONE}: no new pods there, as devices.cordon[0] says", "take it out of"),
     ),
+    "no nvdp mps": (
+        bad("NotRegistered", mps=SILENT, resources=(missing(MPS),)),
+        (
+            "MPSDaemonFailed",
+            Gravity.NOT_READY,
+            f"{MPS}: nvdp mps does not answer: /mps/nvdp.json is older than 3.5s; no new pods there",
+            "is there a pod of the DaemonSet nvdp-mps on this node? kubectl get pods",
+        ),
+    ),
+    "no nvdp mps any more": (
+        well(mps=SILENT, resources=(resource(MPS),)),
+        ("MPSDaemonFailed", Gravity.DEGRADED, f"{MPS}: nvdp mps does not answer", "kubectl logs of nvdp-mps's pod"),
+    ),
+    "nvdp mps reads another file": (
+        bad("NotRegistered", mps=mps(None), resources=(missing(MPS),)),
+        ("MPSDaemonFailed", Gravity.NOT_READY, f"{MPS}: nvdp mps does not know", "the same configuration file"),
+    ),
+    "a control daemon that died": (
+        well(mps=mps(Phase.FAILED, text="next try in 2 s", exit_code=1, last_lines=("a", "no CUDA"))),
+        (
+            "MPSDaemonFailed",
+            Gravity.DEGRADED,
+            f"{MPS}: MPS control daemon failed: next try in 2 s; exit code 1; its log ends with: no CUDA; no new pods",
+            "it is started again by itself; kubectl logs",
+        ),
+    ),
+    "a control daemon of somebody else": (
+        bad("NotRegistered", mps=mps(Phase.REFUSED, text="PID 99 has /tmp/nvidia-mps"), resources=(missing(MPS),)),
+        (
+            "MPSUnsupported",
+            Gravity.NOT_READY,
+            f"{MPS}: MPS control daemon refused: PID 99 has /tmp/nvidia-mps; no new pods there",
+            "end what is in the way, or take the GPUs out of sharing.mps in /config/mixed",
+        ),
+    ),
+    "a control daemon that starts": (
+        bad("NotRegistered", mps=mps(Phase.STARTING), resources=(missing(MPS),)),
+        ("MPSDaemonFailed", Gravity.NOT_READY, f"{MPS}: MPS control daemon starting; no new pods", "a matter of"),
+    ),
+    "a control daemon that waits for its GPUs": (
+        well(mps=mps(Phase.WAITING), resources=(missing(MPS, waits=True),)),
+        ("ModeChangeWaiting", Gravity.NOTE, "not started yet: its GPUs are not free", "once they have ended"),
+    ),
+    "a control daemon that waits with a change": (
+        well(mps=mps(text="replicas 4 → 8 once its pods have ended")),
+        ("ModeChangeWaiting", Gravity.NOTE, f"{MPS}: MPS control daemon stays as it is: replicas 4 → 8", "ended"),
+    ),
+    "an MPS server with a fault": (
+        well(mps=mps(servers=(MpsServerStatus(pid=7, state="active"), MpsServerStatus(pid=8, state="fault")))),
+        ("MPSDaemonFailed", Gravity.DEGRADED, "MPS server in FAULT, which refuses new clients (PID 8)", "dmesg"),
+    ),
+    "containers of several users where the driver serves one": (
+        well(mps=mps(waiting_users=(1000, 1001))),
+        ("MPSUnsupported", Gravity.DEGRADED, "clients of user 1000, 1001 wait", "multiUser: true for the entry in"),
+    ),
     "a start": (
         bad("Starting", driver=DriverStatus()),
         ("Starting", Gravity.NOT_READY, "nvdp is asking the driver for the first time", "wait"),
@@ -293,6 +367,7 @@ NOTHING = {
     "a resource only leaves": well(resources=(resource(missing="x", planned=0),)),
     "the kubelet is given time to forget": well(waits=(msgspec.structs.replace(WAITS, holders=()),)),
     "a GPU waits for pods, which is told of the change": well(devices=(device(3, withheld="Held"),)),
+    "a control daemon answers": well(mps=mps(clients=3, restarts=1, exit_code=1)),
 }
 
 
@@ -318,6 +393,25 @@ def test_the_gravest_come_first_and_the_rest_in_the_order_of_the_rules():
         "ConfigReferenceUnmatched",
         "ConfigReferenceUnmatched",
     ]
+
+
+def test_what_a_daemon_of_mps_waits_for_is_told_of_its_gpus_where_pods_are_in_the_way():
+    waits = (msgspec.structs.replace(WAITS, after=MPS), msgspec.structs.replace(WAITS, after=f"{MPS} (MPS)"))
+    for wait in waits:
+        (found,) = diagnose(well(mps=mps(Phase.WAITING), devices=(device(3),), waits=(wait,)))
+        assert f"{GPU} → {wait.after} waits for team-a/train-7" in found.cause
+
+
+def test_a_resource_whose_daemon_is_down_may_lack_the_kubelet_as_well():
+    resources = (resource(MPS, missing="/k.sock: no such socket"),)
+    found = diagnose(bad("NotRegistered", mps=mps(Phase.FAILED), resources=resources))
+    assert [one.reason for one in found] == ["RegistrationFailed", "MPSDaemonFailed"]
+
+
+def test_while_the_driver_is_not_usable_nothing_is_told_of_mps():
+    status = paused("nvdp pause")
+    (found,) = diagnose(msgspec.structs.replace(status, mps=mps(Phase.FAILED)))
+    assert found.reason == "DriverPaused"
 
 
 def test_a_fault_of_a_cordoned_gpu_is_told_beside_the_cordon():
@@ -453,10 +547,8 @@ def test_gpus_that_need_the_same_are_told_together_and_others_apart():
 
 
 def test_every_reason_for_withholding_has_a_remedy_of_its_own_or_the_common_one():
-    sources = "".join(
-        (ROOT / f"nvdp/planning/{name}.py").read_text() for name in ("allotment", "fitting", "withholding")
-    )
-    named = set(re.findall(r'reason="(\w+)"', sources)) | {"NotBuilt", "MIGInvalid"}
+    sources = "".join((ROOT / f"nvdp/planning/{name}.py").read_text() for name in ("allotment", "fitting"))
+    named = set(re.findall(r'reason="(\w+)"', sources)) | {"MIGInvalid", "MPSUnsupported"}
     assert set(remedies.WITHHELD) <= named
 
 
@@ -473,6 +565,7 @@ STATUSES = st.builds(
     waits=st.lists(st.builds(Wait, since=WALL, holders=st.lists(st.text()).map(tuple)), max_size=3).map(tuple),
     withheld=st.lists(st.from_type(Withheld), max_size=3).map(tuple),
     devices=st.lists(st.from_type(DeviceStatus), max_size=3).map(tuple),
+    mps=st.from_type(MpsStatus),
 )
 
 

@@ -7,26 +7,36 @@ import pytest
 
 from nvdp.model.inventory import MigMode
 from nvdp.model.listing import AllocationFacts, Strategy
+from nvdp.model.mps import DaemonReport, DaemonSpec, MpsView, Phase
 from nvdp.model.reasons import Cause
-from nvdp.model.status import ConfigStatus, DeviceStatus, DriverState, DriverStatus, ResourceStatus
+from nvdp.model.status import (
+    ConfigStatus,
+    DeviceStatus,
+    DriverState,
+    DriverStatus,
+    MpsDaemonStatus,
+    MpsServerStatus,
+    MpsStatus,
+    ResourceStatus,
+)
 from nvdp.planning.allotment import resolve_pins
-from nvdp.planning.assignment import Form
+from nvdp.planning.assignment import Assignment, Form, Withheld
 from nvdp.planning.plan import ModeChange, Plan, build_plan
 from nvdp.planning.reporting import Serving, build_devices, build_resources, judge_ready
-from nvdp.planning.withholding import Withheld
+from nvdp.planning.reporting_mps import build_mps, find_withheld, list_needed
 from tests.planning.values import GPU, SHARED, ailment, cut, gpu, inputs, inventory, listed, parse, uuid
 
 A, B = uuid(0), uuid(1)
 
 
-def plan(*lists, planned=None, withheld=None, changes=()):
+def plan(*lists, planned=None, withheld=None, assignments=None, **others):
     return Plan(
         devices=(),
         lists={one.resource: one for one in lists},
         planned=planned or {},
-        assignments={},
+        assignments=assignments or {},
         withheld=withheld or {},
-        changes=changes,
+        **others,
     )
 
 
@@ -103,7 +113,7 @@ REFUSED = ConfigStatus(valid=False, hash="sha256:0", refused="x")
 READY = DriverStatus(state=DriverState.READY)
 
 
-def resource(*, registered, planned=1):
+def resource(*, registered, planned=1, waits=False):
     return ResourceStatus(
         name=GPU,
         planned=planned,
@@ -113,6 +123,7 @@ def resource(*, registered, planned=1):
         streams=0,
         strategy=Strategy.NONE,
         replicas=(1,),
+        waits=waits,
     )
 
 
@@ -145,6 +156,10 @@ CASES = {
         {"resources": (resource(registered=True), resource(registered=False))},
         (False, "NotRegistered"),
     ),
+    "one waits for pods to end, as the file wants it": (
+        {"resources": (resource(registered=False, waits=True),)},
+        (True, ""),
+    ),
     "a resource that only leaves is not": ({"resources": (resource(registered=False, planned=0),)}, (True, "")),
 }
 
@@ -168,3 +183,99 @@ def test_mig_devices_are_told_by_their_index_whatever_the_driver_numbers_them():
     node = msgspec.structs.replace(parts, instances=crossed)
     current = build_plan(inputs(parse("flags: {migStrategy: mixed}"), node))
     assert [one.place for one in build_devices(inventory(node), {}, current, {})] == ["0", "0:0", "0:1"]
+
+
+BY_MPS = "nvidia.com/gpu.mps"
+SHARE = Assignment(form=Form(BY_MPS, shared=True, mps=True), replicas=4, strategy=Strategy.MPS)
+WHOLE = Assignment(form=Form(GPU, shared=False))
+MPS_PLAN = plan(planned={BY_MPS: 4}, assignments={A: SHARE, B: WHOLE})
+WHY = f"MPS control daemon does not answer on /mps/{BY_MPS}/pipe: nvdp mps does not run"
+
+
+def daemon(phase=Phase.READY, gpus=(A,), **facts):
+    running = DaemonSpec(resource=BY_MPS, gpus=gpus) if gpus else None
+    return MpsView(daemons={BY_MPS: DaemonReport(phase=phase, running=running, **facts)})
+
+
+def test_a_resource_whose_daemon_never_answered_is_planned_and_not_registered_and_says_why():
+    current = msgspec.structs.replace(MPS_PLAN, missing={BY_MPS: WHY}, lists={"z": listed("z", B)})
+    found, other = build_resources(current, {})
+    assert other.name == "z"
+    assert found == ResourceStatus(
+        name=BY_MPS,
+        planned=4,
+        healthy=0,
+        unhealthy=0,
+        registered=False,
+        streams=0,
+        strategy=Strategy.MPS,
+        replicas=(4,),
+        missing=WHY,
+    )
+
+
+@pytest.mark.parametrize(("view", "waits"), [(MpsView(), True), (MpsView(problem="silent"), False), (None, False)])
+def test_one_that_waits_for_pods_to_end_is_as_the_file_wants_it_while_nvdp_mps_answers(view, waits):
+    change = ModeChange(gpu_uuid=A, before=Form(GPU, shared=False), after=SHARE.form, holder="team/pod")
+    current = msgspec.structs.replace(MPS_PLAN, missing={BY_MPS: WHY}, changes=(change,))
+    (found,) = build_resources(current, {}, view)
+    assert found.waits is waits
+
+
+# What is seen; then why A, which MPS shares, and B, which is to be whole, are not on offer.
+WITHHELD = {
+    "all is well": (daemon(), ["", ""]),
+    "nobody looked": (None, ["", ""]),
+    "no daemon": (MpsView(), ["MPSDaemonFailed", ""]),
+    "a daemon that died": (daemon(Phase.FAILED), ["MPSDaemonFailed", ""]),
+    "a daemon without the GPU": (daemon(gpus=(B,)), ["MPSDaemonFailed", ""]),
+    "nvdp mps is silent": (msgspec.structs.replace(daemon(), problem="silent"), ["MPSDaemonFailed", ""]),
+    "the other GPU is claimed still": (msgspec.structs.replace(daemon(), claims={A: "", B: ""}), ["", "Held"]),
+}
+
+
+@pytest.mark.parametrize(("view", "reasons"), WITHHELD.values(), ids=WITHHELD)
+def test_a_device_that_is_not_on_offer_for_a_daemon_says_so_and_is_no_ill_gpu(view, reasons):
+    found = build_devices(inventory(gpu(0), gpu(1)), {}, MPS_PLAN, {}, by_mps=find_withheld(view, MPS_PLAN))
+    assert [(one.withheld, one.healthy, one.cause) for one in found] == [(reason, True, None) for reason in reasons]
+
+
+def test_that_a_device_is_held_comes_before_the_daemon():
+    change = ModeChange(gpu_uuid=A, before=Form(GPU, shared=False), after=SHARE.form, holder="team/pod")
+    current = msgspec.structs.replace(MPS_PLAN, changes=(change,))
+    found = build_devices(inventory(gpu(0)), {}, current, {}, by_mps=find_withheld(MpsView(), current))
+    assert [one.withheld for one in found] == ["Held"]
+
+
+def test_the_daemons_that_the_plan_needs_are_told_with_all_that_is_known_of_them():
+    view = daemon(pid=7, clients=2, servers={"9": "active"}, exit_code=1, last_lines=("x",), restarts=3)
+    assert build_mps(view, MPS_PLAN).daemons == (
+        MpsDaemonStatus(
+            resource=BY_MPS,
+            phase=Phase.READY,
+            gpus=(A,),
+            pid=7,
+            restarts=3,
+            clients=2,
+            servers=(MpsServerStatus(pid=9, state="active"),),
+            exit_code=1,
+            last_lines=("x",),
+        ),
+    )
+
+
+def test_a_daemon_that_no_plan_needs_is_told_while_it_answers():
+    empty = plan()
+    assert [one.resource for one in build_mps(daemon(), empty).daemons] == [BY_MPS]
+    assert build_mps(daemon(Phase.STOPPING), empty).daemons == ()
+
+
+def test_a_silence_is_told_only_where_daemons_are_needed_and_then_nothing_of_them():
+    view = msgspec.structs.replace(daemon(), problem="silent")
+    assert build_mps(view, plan()) == build_mps(None, MPS_PLAN) == MpsStatus()
+    assert build_mps(view, MPS_PLAN) == MpsStatus(problem="silent", daemons=(MpsDaemonStatus(resource=BY_MPS),))
+
+
+def test_the_resources_that_need_a_daemon_are_those_that_mps_shares():
+    assert list_needed(None) == frozenset()
+    assert list_needed(MPS_PLAN) == {BY_MPS}

@@ -104,12 +104,13 @@ def test_what_the_kubelet_is_only_given_time_to_forget_waits_for_nobody():
     assert node.status.waits == ()
 
 
-def test_what_the_file_keeps_back_is_shown_with_its_place_in_the_file():
-    node = started(parse(f"devices: {{exclude: [0]}}\n{MPS}"))
-    excluded, unbuilt = node.status.withheld
+def test_what_the_file_keeps_back_and_the_card_cannot_do_is_shown_with_its_place_in_the_file():
+    old = gpu(1, compute_capability="6.1")
+    node = started(parse(f"devices: {{exclude: [0]}}\n{MPS}"), gpus=(gpu(0), old))
+    excluded, unfit = node.status.withheld
     assert excluded == Withheld(gpu_uuid=A, reason="Excluded", path="devices.exclude[0]", text="excluded")
-    assert (unbuilt.gpu_uuid, unbuilt.reason, unbuilt.path) == (B, "NotBuilt", "sharing.mps.resources[0]")
-    assert offered(node.status) == [("", 1, Strategy.NONE, "Excluded"), ("", 1, Strategy.NONE, "NotBuilt")]
+    assert (unfit.gpu_uuid, unfit.reason, unfit.path) == (B, "MPSUnsupported", "sharing.mps.resources[0]")
+    assert offered(node.status) == [("", 1, Strategy.NONE, "Excluded"), ("", 1, Strategy.NONE, "MPSUnsupported")]
 
 
 def test_what_the_file_names_and_the_node_does_not_have_is_a_sentence_each():

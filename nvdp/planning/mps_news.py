@@ -1,0 +1,96 @@
+"""What is worth telling of the daemons of MPS when they are seen anew: each change of state once, in a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Final
+
+import msgspec
+
+from nvdp.model.mps import CLIENT_DIR, DaemonReport, MpsView, Phase
+from nvdp.model.reasons import Reason
+from nvdp.planning.wording import Announcement, join_some
+
+
+class _Daemon(msgspec.Struct, frozen=True):
+    """What was told of one daemon."""
+
+    phase: Phase
+    pid: int | None
+    restarts: int
+    exit_code: int | None
+
+
+class Told(msgspec.Struct, frozen=True):
+    """What was told: that nobody tells of the daemons, or how each one is, by resource."""
+
+    silence: bool = False
+    daemons: Mapping[str, _Daemon] = {}
+
+
+_LASTING: Final = frozenset({Phase.READY, Phase.FAILED, Phase.REFUSED})  # the others are on the way to one of these
+
+
+def announce_mps(told: Told, view: MpsView, needed: Collection[str]) -> tuple[Told, tuple[Announcement, ...]]:
+    """What is told by now, and what is news: of the daemons of the resources that are ``needed``, in order of name.
+
+    A silence of ``nvdp mps`` is told once for all of them, and after it each daemon that answers.
+    """
+    names = sorted(needed)
+    if not names:
+        return Told(), ()
+    if view.problem:
+        return Told(silence=True), () if told.silence else (_tell_silence(view.problem, names),)
+    daemons: dict[str, _Daemon] = {}
+    news: list[Announcement] = []
+    for resource in names:
+        before, report = told.daemons.get(resource), view.daemons.get(resource)
+        if report is None or report.phase not in _LASTING:
+            daemons |= {resource: before} if before is not None else {}
+            continue
+        daemons[resource] = _Daemon(report.phase, report.pid, report.restarts, report.exit_code)
+        news += _compare(resource, before, report)
+    return Told(daemons=daemons), tuple(news)
+
+
+def _compare(resource: str, before: _Daemon | None, report: DaemonReport) -> list[Announcement]:
+    if report.phase is not Phase.READY:
+        is_same = before is not None and (before.phase, before.exit_code) == (report.phase, report.exit_code)
+        return [] if is_same else [_tell_failed(resource, report)]
+    if before is None or before.phase is not Phase.READY:
+        return [_tell_ready(resource, report)]
+    if before.pid == report.pid:
+        return []
+    died = report.restarts > before.restarts and bool(report.exit_code)  # and was back before anybody looked
+    return [*([_tell_failed(resource, report)] if died else []), _tell_ready(resource, report)]
+
+
+def _tell_silence(problem: str, resources: list[str]) -> Announcement:
+    text = f"{join_some(resources)}: {problem}; no new pods there, running ones are left alone"
+    return Announcement(Reason.MPS_DAEMON_FAILED, text, {"resources": resources})
+
+
+def _tell_ready(resource: str, report: DaemonReport) -> Announcement:
+    gpus = list(report.running.gpus) if report.running is not None else []
+    text = f"{resource}: the MPS control daemon answers on {CLIENT_DIR}/{resource}/pipe, for {join_some(gpus)}"
+    return Announcement(Reason.MPS_DAEMON_READY, text, {"resource": resource, "devices": gpus})
+
+
+def _tell_failed(resource: str, report: DaemonReport) -> Announcement:
+    reason = Reason.MPS_UNSUPPORTED if report.phase is Phase.REFUSED else Reason.MPS_DAEMON_FAILED
+    text = f"{resource}: the MPS control daemon: {describe_end(report.text, report.exit_code, report.last_lines)}"
+    fields: dict[str, object] = {"resource": resource, "lastLines": list(report.last_lines)}
+    if report.exit_code is not None:
+        fields["exitCode"] = report.exit_code
+    return Announcement(reason, text, fields)
+
+
+def describe_end(text: str, exit_code: int | None, last_lines: Collection[str]) -> str:
+    """Why a daemon does not answer, with its exit code and the last line of its log where the text has neither."""
+    parts = [text or "does not answer"]
+    if exit_code is not None and "exit code" not in text:
+        parts.append(f"exit code {exit_code}")
+    last = next(iter(reversed([*last_lines])), "")
+    if last and last not in text:
+        parts.append(f"its log ends with: {last}")
+    return "; ".join(parts)

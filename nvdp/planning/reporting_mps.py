@@ -1,0 +1,64 @@
+"""The control daemons of MPS in the words of ``model.status``, and which devices are not on offer for them."""
+
+from __future__ import annotations
+
+from nvdp.model.listing import Strategy
+from nvdp.model.mps import DaemonReport, MpsView, Phase
+from nvdp.model.reasons import Cause
+from nvdp.model.status import MpsDaemonStatus, MpsServerStatus, MpsStatus
+from nvdp.planning.daemons import Daemons
+from nvdp.planning.plan import Plan
+
+
+def build_mps(view: MpsView | None, plan: Plan | None) -> MpsStatus:
+    """The daemons that the plan needs, known or not, and others that answer: pods may still use them."""
+    if view is None:
+        return MpsStatus()
+    needed = list_needed(plan)
+    if view.problem and not needed:
+        return MpsStatus()
+    others = {} if view.problem else view.daemons
+    names = {*needed, *(resource for resource, report in others.items() if report.phase is Phase.READY)}
+    daemons = tuple(_build_daemon(resource, view.daemons.get(resource), view) for resource in sorted(names))
+    return MpsStatus(problem=view.problem, daemons=daemons)
+
+
+def list_needed(plan: Plan | None) -> frozenset[str]:
+    """The resources of the plan that need a daemon."""
+    if plan is None:
+        return frozenset()
+    return frozenset(one.form.resource for one in plan.assignments.values() if one.strategy is Strategy.MPS)
+
+
+def find_withheld(view: MpsView | None, plan: Plan | None) -> dict[str, str]:
+    """Why devices are not on offer though nothing ails them, by UUID, in one word: their daemon does not answer for
+    them, or one has them while they are to be something else.
+    """
+    if view is None or plan is None:
+        return {}
+    daemons, found = Daemons(view), {}
+    for uuid, assignment in plan.assignments.items():
+        if assignment.strategy is not Strategy.MPS:
+            if daemons.find_claim(plan.parents.get(uuid, uuid)):
+                found[uuid] = Cause.HELD.value
+        elif daemons.find_fault(assignment.form.resource, uuid) is not None:
+            found[uuid] = Cause.MPS_DAEMON_FAILED.value
+    return found
+
+
+def _build_daemon(resource: str, report: DaemonReport | None, view: MpsView) -> MpsDaemonStatus:
+    if report is None or view.problem:
+        return MpsDaemonStatus(resource=resource)
+    return MpsDaemonStatus(
+        resource=resource,
+        phase=report.phase,
+        text=report.text,
+        gpus=report.running.gpus if report.running is not None else (),
+        pid=report.pid,
+        restarts=report.restarts,
+        clients=report.clients,
+        servers=tuple(MpsServerStatus(pid=int(pid), state=state) for pid, state in report.servers.items()),
+        exit_code=report.exit_code,
+        last_lines=report.last_lines,
+        waiting_users=report.waiting_users,
+    )
