@@ -93,7 +93,12 @@ def test_every_alert_uses_metrics_and_labels_that_exist():
 def test_what_an_operator_ordered_raises_no_alert():
     exprs = {alert["alert"]: alert["expr"] for alert in load_alerts()}
     unless_paused = " unless on(instance) nvdp_paused == 1"
-    for alert, metric in (("NvdpNotReady", "nvdp_ready"), ("NvdpDriverDown", "nvdp_driver_up")):
+    alerts = {
+        "NvdpNotReady": "nvdp_ready",
+        "NvdpDriverDown": "nvdp_driver_up",
+        "NvdpMpsDaemonDown": "nvdp_mps_daemon_up",
+    }
+    for alert, metric in alerts.items():
         assert exprs[alert] == f"{metric} == 0{unless_paused}"
     (left_out,) = re.findall(r'^nvdp_device_unhealthy_info\{reason!~"([\w|]+)"\} == 1$', exprs["NvdpDeviceUnhealthy"])
     assert set(left_out.split("|")) == {Cause.CORDONED.value, Cause.HELD.value, Cause.DRIVER_PAUSED.value}
