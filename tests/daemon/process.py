@@ -140,7 +140,8 @@ def check_line(line: dict[str, Any]) -> None:
 
 
 class Daemon:
-    """One ``nvdp run``. ``launcher`` is a command that ends by running what follows it.
+    """One ``nvdp run``, or another command that runs until it is told to stop. ``launcher`` is a command that ends by
+    running what follows it.
 
     ``has_defects`` is set by a test that makes it log what would be a defect anywhere else. Without ``read_log`` nobody
     reads the log until the end; ``unread`` is what was left of it then.
@@ -153,17 +154,18 @@ class Daemon:
         launcher: Sequence[str] = (),
         environment: dict[str, str] | None = None,
         read_log: bool = True,
+        subcommand: str = "run",
     ) -> None:
         self.port = find_free_port() if port is None else port
         self.log = DaemonLog()
         self.has_defects = False
         self.unread = b""
-        command = [*launcher, sys.executable, "-m", "nvdp", "run", "--metrics-port", str(self.port), *map(str, flags)]
+        words = [sys.executable, "-m", "nvdp", subcommand, "--metrics-port", str(self.port), *map(str, flags)]
         kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "PYTHONPATH") if name in os.environ}
         kept["NVDP_CDI_DIR"] = NO_SPECS
         self.started_at = time.monotonic()
         self.process = subprocess.Popen(
-            command, stderr=subprocess.PIPE, env={**kept, **(environment or {})}, start_new_session=True
+            [*launcher, *words], stderr=subprocess.PIPE, env={**kept, **(environment or {})}, start_new_session=True
         )
         self._reader = threading.Thread(target=self._read, name=f"log of {self.pid}", daemon=True)
         self._reading = read_log
