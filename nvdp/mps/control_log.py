@@ -133,9 +133,10 @@ class LogFollower:
             return ()
         except OSError as error:
             raise HostError(f"{self._path}: cannot be read: {error.strerror}") from error
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise HostError(f"{self._path}: is no regular file; remove it")
         with open(descriptor, "rb") as file:  # noqa: PTH123 - a descriptor, not a path
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise HostError(f"{self._path}: is no regular file; remove it")
             file.seek(self._offset - len(self._before))
             if file.read(len(self._before)) != self._before:
                 file.seek(0)
