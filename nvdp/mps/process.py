@@ -100,7 +100,7 @@ class DaemonProcess:
         poll.register(self._pidfd, select.POLLIN)
         ended = bool(poll.poll(timeout_s * 1000))
         if ended and self._child is not None:
-            self._child.poll()
+            self._child.wait()  # at once now; a poll would leave it to another thread that is about it
         return ended
 
     @property

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import uuid
 
 import pytest
 
@@ -106,13 +105,12 @@ def test_our_own_daemons_and_what_they_start_are_not_in_the_way(proc, pipe_dir):
     assert find_foreign({OURS}, pipe_dir, [GPU], proc) is None
 
 
-def test_a_daemon_started_from_a_script_is_found_among_the_processes_of_this_machine(directory):
-    gpu = f"GPU-{uuid.uuid4()}"  # no other test has it
+def test_a_daemon_that_is_a_script_is_found_as_the_kernel_tells_of_it(directory, proc):
     with contextlib.closing(Bench(directory, name=REAL_NAME)) as bench:
-        assert find_foreign((), bench.places.pipe_dir, [gpu]) is None
-        daemon = bench.start(gpu)
-        assert find_foreign({daemon.pid}, bench.places.pipe_dir, [gpu]) is None
+        daemon = bench.start("GPU-a")
+        (proc / str(daemon.pid)).symlink_to(f"/proc/{daemon.pid}")  # alone: other tests have daemons, too
         found = Foreign(daemon.pid, str(bench.places.pipe_dir))
-        assert find_foreign((), bench.mps_dir, [gpu]) == found
-        assert find_foreign((), bench.places.pipe_dir, ["GPU-none"]) == found
-        assert find_foreign((), bench.mps_dir, ["GPU-none"]) is None
+        assert find_foreign({daemon.pid}, bench.places.pipe_dir, ["GPU-a"], proc) is None
+        assert find_foreign((), bench.mps_dir, ["GPU-a"], proc) == found
+        assert find_foreign((), bench.places.pipe_dir, ["GPU-b"], proc) == found
+        assert find_foreign((), bench.mps_dir, ["GPU-b"], proc) is None
