@@ -115,6 +115,7 @@ def foresee_live(config: Config, options: ProcessOptions, *, compares: bool) -> 
         names=frozenset(state.resources),
         indices=state.indices,
         parents=state.parents,
+        by_mps=state.by_mps,
         held=view.held,
         means=Means(missing_nodes=scanned.missing_nodes, imex_channels=scanned.imex_channels),
         in_force=state.config.hash if state.config is not None else "",

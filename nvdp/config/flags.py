@@ -126,7 +126,12 @@ class Flags(msgspec.Struct, frozen=True, kw_only=True, rename=camel_key):
             ("FAIL_ON_INIT_ERROR",),
         ),
     ] = True
-    mps_root: Annotated[str, Setting("directory of the MPS daemons, needed for MPS", ("mps-root",), ("MPS_ROOT",))] = ""
+    mps_root: Annotated[
+        str,
+        Setting(
+            "directory of the MPS daemons on the node", ("mps-root",), ("MPS_ROOT",), default_text="/run/nvidia/mps"
+        ),
+    ] = ""
     nvidia_driver_root: Annotated[
         str,
         Setting(

@@ -31,6 +31,7 @@ def check_sharing(document: Document, findings: Findings) -> None:
     entries += _iterate_entries("sharing.mps", document.sharing.mps)
     _check_time_slicing(document.sharing.time_slicing, findings)
     _check_memory_limits(entries, findings)
+    _check_users(entries, findings)
     _check_devices(entries, findings)
     plain = {GPU_RESOURCE, *(rule.name for rule in (*document.resources.gpus, *document.resources.mig))}
     for at, entry in enumerate(entries):
@@ -68,6 +69,21 @@ def _check_memory_limits(entries: list[_Entry], findings: Findings) -> None:
         findings.report(
             f"{entry.path}.memoryOvercommitPercentage", f"not together with {limit} (line {line}); remove one"
         )
+
+
+def _check_users(entries: list[_Entry], findings: Findings) -> None:
+    """Entries of one final name have one control daemon."""
+    first: dict[ResourceName, MpsResource] = {}
+    for each in entries:
+        if not isinstance(each.entry, MpsResource):
+            continue
+        other = first.setdefault(each.final_name, each.entry)
+        if other.multi_user is not each.entry.multi_user:
+            findings.report(
+                f"{each.entry.path}.multiUser",
+                f"{each.final_name} has one control daemon, and {other.path} (line {other.line}) says "
+                f"{str(other.multi_user).lower()}; say the same in both, or rename one",
+            )
 
 
 def _check_devices(entries: list[_Entry], findings: Findings) -> None:
@@ -118,14 +134,20 @@ def _mixes_ways(entry: _Entry, before: list[_Entry], findings: Findings) -> bool
 
 
 def _check_promise(entry: _Entry, entries: list[_Entry], plain: set[ResourceName], findings: Findings) -> None:
-    """Under one name, a device is either whole or shared."""
-    if not entry.entry.is_shared or not _is_whole_elsewhere(entry, entries, plain, findings):
+    """Under one name, a device is either whole or shared; and one that MPS has is not whole, though it be alone."""
+    by_mps = isinstance(entry.entry, MpsResource)
+    if not (entry.entry.is_shared or by_mps) or not _is_whole_elsewhere(entry, entries, plain, findings):
         return
-    part = _FRACTIONS.get(entry.entry.replicas, f"1/{entry.entry.replicas}")
+    part, rename = "under MPS", f"{entry.entry.name}.mps"
+    if entry.entry.is_shared:
+        part, rename = (
+            _FRACTIONS.get(entry.entry.replicas, f"1/{entry.entry.replicas}"),
+            entry.entry.name.build_shared(),
+        )
     findings.report(
         entry.entry.path,
         f"{entry.final_name} would be a whole GPU on some devices and {part} on {_count_others(entry)}; "
-        f"add rename: {entry.entry.name.build_shared()}, or devices: all",
+        f"add rename: {rename}, or devices: all",
     )
 
 
@@ -133,7 +155,8 @@ def _is_whole_elsewhere(entry: _Entry, entries: list[_Entry], plain: set[Resourc
     """Whether the name is one that devices in no entry have, or those of an entry that does not share."""
     name = entry.final_name
     namesakes = [other for other in entries if other.final_name == name]
-    if any(not other.entry.is_shared for other in namesakes):
+    strangers = namesakes if entry.entry.is_shared else [other for other in namesakes if other.block != entry.block]
+    if any(not other.entry.is_shared for other in strangers):
         return True
     if name != entry.entry.name and name not in plain:
         return False

@@ -17,7 +17,7 @@ from nvdp.config.schema import Config
 
 
 class Unbuilt(msgspec.Struct, frozen=True, kw_only=True):
-    """One use of such a key. ``text`` says what it would have done; ``line`` is 0 if the file does not have it."""
+    """One use of such a key. ``text`` says what it would have done; ``line`` is 0 for an option."""
 
     path: str
     line: int = 0
@@ -50,9 +50,8 @@ LATER_OPTIONS: Final = (Later("nodeCondition", "the node would get a condition")
 def find_unbuilt(config: Config) -> tuple[Unbuilt, ...]:
     """Every use of a key that has no effect yet, in the order of the list."""
     return tuple(
-        Unbuilt(path=later.path, line=origin.line if origin is not None else 0, text=later.text)
+        Unbuilt(path=later.path, line=config.origins[later.path].line, text=later.text)
         for later in LATER
-        for origin in (config.origins.get(later.path),)
         if _is_used(later, config)
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 import msgspec
 
@@ -18,6 +19,9 @@ from nvdp.planning.health_news import count_offered
 from nvdp.planning.indices import Renumbered
 from nvdp.planning.plan import ModeChange, Plan
 from nvdp.planning.wording import Announcement, join_some, list_fields, name_device
+
+_REASON_WITHHELD: Final = {one.word: one for one in (Reason.MIG_INVALID, Reason.MPS_UNSUPPORTED)}
+"""What is told in a word of its own, by ``Withheld.reason``."""
 
 
 def announce_plan(before: Plan | None, after: Plan) -> tuple[Announcement, ...]:
@@ -43,9 +47,11 @@ def announce_plan(before: Plan | None, after: Plan) -> tuple[Announcement, ...]:
     for text in dict.fromkeys((held.path, held.text) for held in fresh.values()):
         uuids = [uuid for uuid, held in fresh.items() if (held.path, held.text) == text]
         path, why = text
-        is_misfit = any(fresh[uuid].reason == Reason.MIG_INVALID.word for uuid in uuids)
-        reason = Reason.MIG_INVALID if is_misfit else Reason.ENTRY_WITHHELD
-        fields = {"path": path, "devices": uuids}
+        one = fresh[uuids[0]]
+        reason = _REASON_WITHHELD.get(one.reason, Reason.ENTRY_WITHHELD)
+        fields: dict[str, object] = {"path": path, "devices": uuids}
+        if one.minimum:
+            fields |= {"device": one.device, "minimum": one.minimum}
         found.append(Announcement(reason, f"{path}: {why}; not on offer: {join_some(uuids)}", fields))
     shared_before = {} if before is None else before.lists
     for resource, listed in after.lists.items():

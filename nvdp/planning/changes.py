@@ -11,10 +11,11 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
+from nvdp.model.listing import Strategy
 from nvdp.model.reasons import Cause
 from nvdp.model.status import Status
 from nvdp.planning.assignment import Assignment, Form
-from nvdp.planning.ledger import is_ours, uuid_of_id
+from nvdp.planning.ledger import form_of_id, is_ours, uuid_of_id
 from nvdp.planning.preview import Preview
 
 IdsByResource = Mapping[str, frozenset[str]]
@@ -73,7 +74,10 @@ def build_running(status: Status) -> Running:
     """What the daemon itself says."""
     offered = [device for device in status.devices if device.resource]
     return Running(
-        forms={one.uuid: (Form(one.resource, shared=one.replicas > 1), one.replicas) for one in offered},
+        forms={
+            one.uuid: (Form(one.resource, shared=one.replicas > 1, mps=one.strategy is Strategy.MPS), one.replicas)
+            for one in offered
+        },
         counts={one.name: one.planned for one in status.resources if one.planned},
     )
 
@@ -91,7 +95,7 @@ def build_running_of_ids(ids: IdsByResource, preview: Preview) -> Running:
             for device_id in sorted(device_ids):
                 uuid = uuid_of_id(device_id)
                 known = forms.setdefault(uuid, {})
-                form = Form(resource, shared=device_id != uuid)
+                form = form_of_id(resource, device_id, preview.node.by_mps)
                 known[form] = known.get(form, 0) + 1
     joined = _join(healthy, held)
     return Running(
@@ -191,9 +195,8 @@ def _hold_by_gpu(preview: Preview) -> dict[str, dict[Form, dict[str, str]]]:
     found: dict[str, dict[Form, dict[str, str]]] = {}
     for resource, holdings in preview.holders.items():
         for device_id, holding in holdings.items():
-            uuid = uuid_of_id(device_id)
-            form = Form(resource, shared=device_id != uuid)
-            found.setdefault(uuid, {}).setdefault(form, {})[device_id] = holding.holder
+            form = form_of_id(resource, device_id, preview.node.by_mps)
+            found.setdefault(uuid_of_id(device_id), {}).setdefault(form, {})[device_id] = holding.holder
     return found
 
 

@@ -37,8 +37,8 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a node. Offline that is the machine alone: nothing was pinned, and no pod holds anything.
 
     ``pins`` are those remembered, ``names`` the resources that were ever advertised, ``indices`` those under which GPUs
-    were handed out, by resource and ID, ``parents`` the GPUs of MIG devices that may be gone. ``held`` must be an
-    answer, of any age; ``means`` is by what devices are handed over there; ``in_force`` is the hash of the
+    were handed out, by resource and ID, ``parents`` the GPUs of MIG devices that may be gone, ``by_mps`` the devices
+    whose IDs were last on offer by MPS, by resource. ``held`` must be an answer, of any age; ``means`` is by what devices are handed over there; ``in_force`` is the hash of the
     configuration that the node runs on, which is not judged again. ``doubts`` are warnings about what no file says.
     """
 
@@ -48,6 +48,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     names: frozenset[str] = frozenset()
     indices: Mapping[str, Mapping[str, str]] = {}
     parents: Mapping[str, str] = {}
+    by_mps: Mapping[str, tuple[str, ...]] = {}
     held: Held = _NOTHING_HELD
     means: Means = Means()
     in_force: str = ""
@@ -144,6 +145,7 @@ def build_preview(config: Config, node: Node) -> Preview:
             pins=pins,
             indices=restore_indices(node.indices, now=node.held.requested_at - _LONG_S),
             parents=node.parents,
+            by_mps=node.by_mps,
             means=node.means,
             now=node.held.requested_at,
         )

@@ -113,6 +113,19 @@ MISTAKES = (
         "f:7:27: sharing.mps.resources[0].rename: nvidia.com/gpu.shared is time-sliced at line 4; choose another name",
     ),
     Mistake(
+        "two `multiUser` for one name under MPS",
+        "sharing:\n  mps:\n    resources:\n    - {name: gpu, rename: m, devices: [5], replicas: 2}\n"
+        "    - {name: gpu, rename: m, devices: [6], replicas: 2, multiUser: false}\n",
+        "f:5:68: sharing.mps.resources[1].multiUser: nvidia.com/m has one control daemon, and sharing.mps.resources[0] "
+        "(line 4) says true; say the same in both, or rename one",
+    ),
+    Mistake(
+        "`replicas: 1` under MPS on some cards, without `rename`",
+        _shared("      devices: [4, 5]\n      replicas: 1\n", "mps"),
+        "f:5:7: sharing.mps.resources[0]: nvidia.com/gpu would be a whole GPU on some devices and under MPS "
+        "on 2 others; add rename: nvidia.com/gpu.mps, or devices: all",
+    ),
+    Mistake(
         "`name` too long after suffix",
         f"sharing:\n  timeSlicing:\n    renameByDefault: true\n    resources:\n    - {{name: {LONG}, replicas: 2}}\n",
         f'f:5:7: sharing.timeSlicing.resources[0].rename: "{LONG}.shared" has 66 characters; 63 are allowed',
@@ -291,7 +304,7 @@ NODE_MISTAKES = (
         "limit above the card",
         _shared("      replicas: 2\n      defaultPinnedDeviceMemoryLimit: 96Gi\n", "mps"),
         _A100,
-        "EntryWithheld",
+        "MPSUnsupported",
         f"sharing.mps.resources[0].defaultPinnedDeviceMemoryLimit: 96Gi is more than {_uuid(0)} has (80 GiB); "
         f"{_WITHHELD}",
     ),
@@ -299,21 +312,21 @@ NODE_MISTAKES = (
         "MPS on a MIG device, or on a card too old",
         _shared("      replicas: 2\n", "mps"),
         (_gpu(0, mig=MigMode.ENABLED),),
-        "EntryWithheld",
+        "MPSUnsupported",
         f"sharing.mps.resources[0]: {_uuid(0)} is in MIG mode; MPS on MIG is not supported; {_WITHHELD}",
     ),
     NodeMistake(
         "MPS on a MIG device, or on a card too old",
         _shared("      replicas: 2\n", "mps"),
         (_gpu(0, product="Tesla P100", compute_capability="6.0"),),
-        "EntryWithheld",
+        "MPSUnsupported",
         f"sharing.mps.resources[0]: Tesla P100 has compute capability 6.0; MPS needs 7.0; {_WITHHELD}",
     ),
     NodeMistake(
         "`replicas: 60` under MPS",
         _shared("      replicas: 60\n", "mps"),
         _A100,
-        "EntryWithheld",
+        "MPSUnsupported",
         "sharing.mps.resources[0].replicas: 60 is more than the 48 clients that MPS allows here "
         f"(compute capability 8.0, driver for CUDA 12.4); {_WITHHELD}",
     ),

@@ -36,7 +36,8 @@ def _tell(mistake: NodeMistake) -> list[tuple[str, str]]:
     plan = build_plan(inputs(config, inventory=node, pins=pins))
     unmatched = allot(config, node, pins).unmatched
     told = [("ConfigReferenceUnmatched", text) for text in unmatched]
-    told += [(one.reason.word, one.text) for one in announce_plan(None, plan) if one.reason.word == "EntryWithheld"]
+    words = {"EntryWithheld", "MPSUnsupported"}
+    told += [(one.reason.word, one.text) for one in announce_plan(None, plan) if one.reason.word in words]
     shown = find_warnings(config, node, pins, plan)
     return told + [("", text) for text in shown if text not in unmatched and not text.startswith(config.name)]
 

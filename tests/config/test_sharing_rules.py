@@ -39,6 +39,18 @@ ALLOWED = {
     "time-slicing for the rest and MPS for some": _file(
         "name: gpu, replicas: 2", "name: gpu, rename: m, devices: [1], replicas: 2"
     ),
+    "one replica of all cards under MPS": _file(mps="name: gpu, replicas: 1"),
+    "one replica of some cards under MPS, renamed": _file(
+        mps="name: gpu, rename: m, devices: [0], replicas: 1; name: gpu, rename: m, devices: [1], replicas: 1"
+    ),
+    "MPS for pods of one user, and for pods of several, under two names": _file(
+        mps="name: gpu, rename: m, devices: [0], replicas: 2, multiUser: false; "
+        "name: gpu, rename: n, devices: [1], replicas: 2"
+    ),
+    "MPS for pods of one user under one name": _file(
+        mps="name: gpu, rename: m, devices: [0], replicas: 2, multiUser: false; "
+        "name: gpu, rename: m, devices: [1], replicas: 4, multiUser: false"
+    ),
     "all of one resource and all of another": _file("name: a, replicas: 2; name: b, replicas: 2"),
 }
 REFUSED = {
@@ -79,6 +91,24 @@ REFUSED = {
     "MPS under the plain name beside time-slicing of the rest": (
         _file("name: gpu, replicas: 2", "name: gpu, devices: [6], replicas: 4"),
         "sharing.mps.resources[0].rename: nvidia.com/gpu is time-sliced at line 6; choose another name",
+    ),
+    "some cards under MPS with one replica, and the rest whole": (
+        _file(mps="name: gpu, devices: [0], replicas: 1"),
+        "nvidia.com/gpu would be a whole GPU on some devices and under MPS on 1 other; add rename: nvidia.com/gpu.mps",
+    ),
+    "a card under MPS with one replica, and one whole by an entry, under one name": (
+        _file("name: gpu, rename: s, devices: [1], replicas: 1", "name: gpu, rename: s, devices: [0], replicas: 1"),
+        "nvidia.com/s would be a whole GPU on some devices and under MPS on 1 other",
+    ),
+    "one control daemon for one user and for several": (
+        _file(
+            mps="name: gpu, rename: m, devices: [0], replicas: 2; "
+            "name: gpu, rename: m, devices: [1], replicas: 4, multiUser: false"
+        ),
+        (
+            "f:7:68: sharing.mps.resources[1].multiUser: nvidia.com/m has one control daemon, and "
+            "sharing.mps.resources[0] (line 6) says true; say the same in both, or rename one"
+        ),
     ),
     "a card in two entries of one block": (
         _file("name: gpu, rename: s, devices: [0, 1], replicas: 2; name: gpu, rename: t, devices: [1], replicas: 2"),

@@ -15,26 +15,20 @@ from nvdp.config.keys import find_block, find_item, find_key, list_keys, strip_o
 from nvdp.config.options import parse_options
 from nvdp.config.process import ProcessOptions
 from nvdp.config.schema import Document
-from nvdp.config.unbuilt import LATER, LATER_OPTIONS, Outcome, find_unbuilt, find_unbuilt_options
+from nvdp.config.unbuilt import LATER, LATER_OPTIONS, find_unbuilt, find_unbuilt_options
 from tests.config.reading import read
 
 ROOT = Path(__file__).parents[2]
 SOURCES = Path(nvdp.__file__).parent
-# What reads a key only in order to withhold, to show or to simulate.
+# What reads a key only in order to show it.
 NOT_READERS = ("config/", "commands/config.py", "commands/flags.py")
-NOT_READERS += ("planning/withholding.py", "planning/pins.py", "planning/mps.py")
 SHARED = "sharing: {timeSlicing: {resources: [{name: gpu, replicas: 2, %s}]}}"
 
-USES = [
-    ("sharing: {mps: {resources: [{name: gpu, replicas: 2}]}}", "sharing.mps.resources[0]", Outcome.WITHHOLD),
-    ("flags: {gfd: {oneshot: true}}", "flags.gfd.oneshot", Outcome.WARN),
-]
 
-
-@pytest.mark.parametrize(("text", "path", "outcome"), USES)
-def test_a_use_of_a_later_key_is_found_with_its_line_and_outcome(text: str, path: str, outcome: Outcome):
-    (unbuilt,) = find_unbuilt(read("version: v1\n" + text))
-    assert (unbuilt.path, unbuilt.line, unbuilt.outcome) == (path, 2, outcome)
+def test_a_use_of_a_later_key_is_found_with_its_line_and_said():
+    (unbuilt,) = find_unbuilt(read("version: v1\nflags: {gfd: {oneshot: true}}"))
+    assert (unbuilt.path, unbuilt.line) == ("flags.gfd.oneshot", 2)
+    assert unbuilt.sentence == "flags.gfd.oneshot: not built yet (the node would be labelled once); it is ignored"
 
 
 @pytest.mark.parametrize(
@@ -53,6 +47,7 @@ def test_a_use_of_a_later_key_is_found_with_its_line_and_outcome(text: str, path
         SHARED % 'rename: s, devices: ["1:0", 2]',
         "flags: {plugin: {deviceListStrategy: [volume-mounts, envvar]}}",
         "flags: {plugin: {deviceListStrategy: [envvar, cdi-cri], cdiAnnotationPrefix: a/, nvidiaCTKPath: /ctk}}",
+        "sharing: {mps: {resources: [{name: gpu, replicas: 2}]}}\nflags: {mpsRoot: /run/mps}",
         "imex: {channelIDs: [0], required: true}",
         "allocation: {sharedPolicy: spread, numaHints: false, modeChange: immediate}",
         "allocation: {preStartCheck: idle, preStartTimeout: 5s}",
@@ -61,12 +56,6 @@ def test_a_use_of_a_later_key_is_found_with_its_line_and_outcome(text: str, path
 )
 def test_what_is_built_or_asks_for_nothing_is_not_in_the_list(text: str):
     assert find_unbuilt(read(text)) == ()
-
-
-def test_a_key_from_a_flag_has_no_line():
-    _, overrides = parse_options({"mps-root": "/run/mps"}, {})
-    (unbuilt,) = find_unbuilt(read("", overrides))
-    assert (unbuilt.path, unbuilt.line) == ("flags.mpsRoot", 0)
 
 
 def test_an_option_of_a_later_feature_is_found():
@@ -95,10 +84,8 @@ def _iterate_leaves(block: type[msgspec.Struct], path: str = "", name: str = "")
 
 
 LEAVES = [*_iterate_leaves(Document)]
-LATE = [leaf for leaf in LEAVES if any(f"{leaf.path}.".startswith((f"{it.path}.", f"{it.path}[]")) for it in LATER)]
-BUILT = [
-    leaf for leaf in LEAVES if leaf not in LATE and not leaf.path.startswith(("version", "resources", "sharing.mps"))
-]
+LATE = [leaf for leaf in LEAVES if any(f"{leaf.path}.".startswith(f"{it.path}.") for it in LATER)]
+BUILT = [leaf for leaf in LEAVES if leaf not in LATE and not leaf.path.startswith(("version", "resources"))]
 # Attributes whose names other things have too: what they are read from decides.
 COMMON = {"required", "profile", "exclude", "cordon", "devices", "rename", "name", "replicas", "pattern"}
 COMMON |= {"rename_by_default", "fail_requests_greater_than_one"}

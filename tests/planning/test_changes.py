@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 from hypothesis import given, settings
 
 from nvdp.model.listing import Strategy
@@ -223,7 +224,9 @@ def test_what_waits_in_the_plan_is_told_and_nothing_else_waits(situation):
 @settings(max_examples=60)
 def test_against_itself_an_idle_node_has_no_changes(situation):
     config, known = situation
-    preview = build_preview(config, Node(inventory=known.inventory, ailments=known.ailments))
+    node = Node(inventory=known.inventory, ailments=known.ailments)
+    by_mps = build_preview(config, node).plan.by_mps
+    preview = build_preview(config, msgspec.structs.replace(node, by_mps=by_mps))
     ids = {
         name: frozenset(one.id for one in listed.devices if one.healthy) for name, listed in preview.plan.lists.items()
     }

@@ -12,7 +12,7 @@ from tests.planning.values import gpu, inventory, parse, sliced
 
 pytestmark = [pytest.mark.invariant(8), pytest.mark.requirement(40)]
 
-EIGHT = inventory(*(gpu(number, numa_node=number // 4) for number in range(8)))
+EIGHT = inventory(*(gpu(number, numa_node=number // 4, compute_capability="8.0") for number in range(8)))
 UNKNOWN_NODE = inventory(*(gpu(number) for number in range(8)))
 
 
@@ -114,7 +114,6 @@ def test_each_name_has_a_list_of_its_own():
 
 WITHHELD = {
     "MPS that the hardware cannot do": "mps: {resources: [{name: gpu, rename: s, devices: 8, replicas: 70000}]}",
-    "MPS that is not built": "mps: {resources: [{name: gpu, rename: s, devices: 8, replicas: 60}]}",
     "a card in two entries": f"""timeSlicing: {{resources: [
       {{name: gpu, rename: s, devices: [0], replicas: 2}},
       {{name: gpu, rename: t, devices: [{gpu(0).uuid}, 1], replicas: 70000}}]}}""",

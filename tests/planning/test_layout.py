@@ -210,7 +210,7 @@ def test_one_device_in_two_entries_is_withheld_with_the_later_one():
 def test_mps_on_mig_devices_is_refused(strategy):
     name = "gpu" if strategy == "single" else "mig-1g.10gb"
     found = offered(strategy, cut(0, SMALL), gpu(1), more=share(f"name: {name}, replicas: 2", block="mps"))
-    assert found["0:0"] == "-EntryInvalid"
+    assert found["0:0"] == "-MPSUnsupported"
 
 
 def test_a_mig_device_that_is_excluded_or_cordoned_keeps_its_whole_gpu_back_where_that_is_one_device():

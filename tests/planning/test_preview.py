@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from nvdp.model.cdi import CdiClass, CdiState, qualify
 from nvdp.model.inventory import Fault, Inventory, UnreadableGpu
 from nvdp.model.listing import Strategy
+from nvdp.model.mps import DaemonReport, DaemonSpec, MpsView, Phase
 from nvdp.model.reasons import Cause
 from nvdp.planning.allotment import resolve_pins
 from nvdp.planning.assignment import Form
@@ -36,8 +37,8 @@ sharing:
 """
 
 
-def node(count, **known):
-    facts = {"memory_bytes": 80 * 2**30, "compute_capability": "8.0"}
+def node(count, *, capability="8.0", **known):
+    facts = {"memory_bytes": 80 * 2**30, "compute_capability": capability}
     return Node(inventory=inventory(*(gpu(number, **facts) for number in range(count))), **known)
 
 
@@ -89,15 +90,29 @@ def test_the_default_comes_after_the_rules_and_before_what_is_shared():
 
 
 def test_what_an_entry_asks_for_in_vain_is_a_row_with_nothing_advertised():
-    row = row_of(build_preview(parse(MIXED), node(7)), MPS)
+    row = row_of(build_preview(parse(MIXED), node(7, capability="6.0")), MPS)
     assert (len(row.devices), row.assignment.replicas, row.advertised, row.healthy_count) == (1, 4, 0, 0)
     assert row.assignment.strategy is Strategy.MPS
-    assert row.withheld.path == "sharing.mps.resources[0]"
+    assert (row.withheld.path, row.withheld.reason) == ("sharing.mps.resources[0]", "MPSUnsupported")
+
+
+@pytest.mark.parametrize(
+    ("mps", "healthy"),
+    [
+        (None, 4),
+        (MpsView(problem="nvdp mps does not answer"), 0),
+        (MpsView(daemons={MPS: DaemonReport(phase=Phase.READY, running=DaemonSpec(resource=MPS, gpus=(uuid(4),)))}), 4),
+    ],
+    ids=["nobody can tell", "without nvdp mps", "while its daemon answers"],
+)
+def test_what_mps_shares_is_shown_with_its_limits_and_is_healthy_while_its_daemon_answers(mps, healthy):
+    row = row_of(build_preview(parse(MIXED), node(7, means=Means(mps=mps))), MPS)
+    assert (row.advertised, row.healthy_count) == (4, healthy)
     assert str(row.limits[uuid(4)]) == "50 % threads, 20 GiB per client"
 
 
 def test_who_is_left_out_is_named_with_the_place_in_the_file():
-    preview = build_preview(parse(MIXED), node(7))
+    preview = build_preview(parse(MIXED), node(7, capability="6.0"))
     assert left_out(preview) == {
         uuid(0): (Why.EXCLUDED, "devices.exclude[0]", ""),
         uuid(1): (Why.CORDONED, "devices.cordon[0]", GPU),

@@ -74,7 +74,7 @@ def test_excluded_cards_are_gone_before_anything_is_given():
 
 def test_time_slicing_takes_its_counts_before_mps():
     text = share("devices: 1; rename: m", block="mps") + share("devices: 2").partition("sharing:\n")[2]
-    assert shown(allotted(text, *FOUR)) == {0: "s/2", 1: "s/2", 2: "-NotBuilt m%2", 3: "gpu"}
+    assert shown(allotted(text, *FOUR)) == {0: "s/2", 1: "s/2", 2: "m%2", 3: "gpu"}
 
 
 def test_entries_take_cards_of_their_own_name_alone():
