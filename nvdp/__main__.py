@@ -38,9 +38,10 @@ COMMANDS: Final = {
     "pause": _Command("nvdp.commands.pause:pause", "Let go of the driver, for a reset, MIG mode or another driver."),
     "resume": _Command("nvdp.commands.resume:resume", "Take the driver back."),
     "health": _Command("nvdp.commands.health:health", "Forget the faults of a GPU that is well again."),
+    "mps": _Command("nvdp.commands.mps:mps", "Run the MPS control daemons of this node."),
     "simulate": _Command("nvdp.commands.simulate:simulate", "See everything happen on a simulated node."),
 }
-_DAEMON: Final = "run"
+_DAEMONS: Final = frozenset({"run", "mps"})
 
 
 class _LazyGroup(click.Group):
@@ -79,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (click.ClickException, NvdpError) as error:
         text = _say(error)
         click.echo(text, err=True)
-        if list(sys.argv[1:] if arguments is None else arguments)[:1] == [_DAEMON]:
+        if not _DAEMONS.isdisjoint(list(sys.argv[1:] if arguments is None else arguments)[:1]):
             from nvdp.log import TERMINATION_LOG, write_termination_message  # noqa: PLC0415 - for the daemon only
 
             write_termination_message(TERMINATION_LOG, text)

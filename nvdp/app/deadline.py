@@ -15,9 +15,10 @@ LIMIT_S = 4.0
 
 
 class Deadline:
-    """``start`` from anywhere, a signal handler included: after ``LIMIT_S`` the process exits with 0."""
+    """``start`` from anywhere, a signal handler included: after ``limit_s`` the process exits with 0."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit_s: float = LIMIT_S) -> None:
+        self._limit_s = limit_s
         self._read_end, self._write_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         os.set_blocking(self._read_end, True)
         threading.Thread(target=self._wait, name="deadline", daemon=True).start()
@@ -29,5 +30,5 @@ class Deadline:
 
     def _wait(self) -> None:
         os.read(self._read_end, 1)
-        time.sleep(LIMIT_S)
+        time.sleep(self._limit_s)
         os._exit(0)

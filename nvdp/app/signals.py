@@ -5,13 +5,13 @@ from __future__ import annotations
 import signal
 from types import FrameType
 
-from nvdp.app.deadline import Deadline
+from nvdp.app.deadline import LIMIT_S, Deadline
 from nvdp.services.events import Post, SignalReceived
 
 
-def catch_signals(post: Post) -> None:
-    """SIGTERM and SIGINT end the process, within 4 seconds whatever hangs; SIGHUP makes it look. Main thread only."""
-    deadline = Deadline()
+def catch_signals(post: Post, *, limit_s: float = LIMIT_S) -> None:
+    """SIGTERM and SIGINT end the process, within ``limit_s`` whatever hangs; SIGHUP makes it look. Main thread only."""
+    deadline = Deadline(limit_s)
 
     def stop(number: int, _frame: FrameType | None) -> None:
         deadline.start()

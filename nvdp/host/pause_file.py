@@ -32,6 +32,10 @@ class PauseFile:
         self._path = run_dir / _NAME
         self._boot_id = boot_id
 
+    @property
+    def path(self) -> Path:
+        return self._path
+
     def load(self) -> Pause | None:
         """The order that stands, None if there is none, or if it is of another boot.
 

@@ -1,0 +1,311 @@
+"""The composition root of ``nvdp mps``: builds every part, starts it, and leaves the main thread to the supervisor."""
+
+from __future__ import annotations
+
+import os
+import queue
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from nvdp import __version__
+from nvdp.app.crashes import catch_thread_crashes, log_defects
+from nvdp.app.mps_probes import Probes
+from nvdp.app.past import build_adoption
+from nvdp.app.signals import catch_signals
+from nvdp.config.overrides import Overrides
+from nvdp.config.process import ProcessOptions
+from nvdp.errors import HostError
+from nvdp.host.boot import load_boot_id
+from nvdp.host.change import PathWatch
+from nvdp.host.devnodes import NodeView, choose_dev_view
+from nvdp.host.files import FileFingerprint, config_fingerprint
+from nvdp.host.mps_report import load_report, remove_report, write_report
+from nvdp.host.pause_file import PauseFile
+from nvdp.host.processes import NodeProcesses
+from nvdp.host.state import StateDirectory
+from nvdp.host.sysfs import Sysfs
+from nvdp.host.watch import Watcher
+from nvdp.http.server import HttpServer
+from nvdp.log import (
+    TERMINATION_LOG,
+    Log,
+    StreamLog,
+    configure_log,
+    describe_exception,
+    open_standard_streams,
+    silence_libraries,
+    write_termination_message,
+)
+from nvdp.model.mps import MpsReport
+from nvdp.model.reasons import Level, Reason
+from nvdp.mps import selinux
+from nvdp.mps.places import Places
+from nvdp.mps.process import adopt_daemon
+from nvdp.mps.shm import SharedMemory
+from nvdp.nvml.children import NvmlChildren
+from nvdp.nvml.compute_mode import set_compute_modes
+from nvdp.services.configuration import ConfigurationFile
+from nvdp.services.events import PauseOrdered
+from nvdp.services.gpus import GpuService
+from nvdp.services.mps_crew import Crew
+from nvdp.services.mps_daemon import Adopted, DaemonActor, Node
+from nvdp.services.mps_driver import DriverUse
+from nvdp.services.mps_events import MpsEvent
+from nvdp.services.mps_grants import build_grants_watch
+from nvdp.services.mps_modes import ModeService
+from nvdp.services.mps_reporting import Reporter
+from nvdp.services.mps_running import Program
+from nvdp.services.mps_shm import SharedMemoryService
+from nvdp.services.mps_supervisor import Collaborators, MpsSupervisor
+from nvdp.services.past import Past
+from nvdp.services.remembering import Memory
+
+METRICS_PORT: Final = 9403
+"""The port of the probes where no option says another: the plugin's pod on the same node may have the next one."""
+_STATE_NAME: Final = "mps"
+_STOP_LIMIT_S: Final = 25.0
+_FLUSH_S: Final = 1.0
+_CALL_LIMIT_S: Final = 5.0
+# What else there is to tell of GPUs, the plugin tells.
+_TOLD_OF_DRIVER: Final = frozenset(
+    {Reason.DRIVER_READY, Reason.DRIVER_MISSING, Reason.DRIVER_MISMATCH, Reason.DRIVER_LOST, Reason.SERVICE_RESTARTED}
+)
+
+
+def run(options: ProcessOptions, overrides: Overrides) -> None:
+    """Run the control daemons until told to stop, and end the process.
+
+    Exit code 0: asked to stop. 1: it cannot do its job at all and waiting cannot help, or a defect; the last line of
+    the log says why, and so does the pod's termination message.
+    """
+    open_standard_streams()
+    silence_libraries()
+    log = configure_log(format=options.log_format.value if options.log_format else None, level=options.log_level.value)
+    log_defects(log)
+    code = 1
+    try:
+        code = MpsDaemons(options, overrides, log).run()
+    except HostError as error:
+        log(Reason.STOPPED, str(error), level=Level.ERROR)
+        write_termination_message(TERMINATION_LOG, str(error))
+    except Exception as error:  # noqa: BLE001 - the last line before an exit says why
+        sys.excepthook(type(error), error, error.__traceback__)
+        write_termination_message(TERMINATION_LOG, f"a defect ended nvdp: {error}")
+    log.flush()
+    os._exit(code)  # a thread that is stuck in a driver would keep the process alive
+
+
+class MpsDaemons:
+    """All parts of one process; ``run`` is called once, on the main thread."""
+
+    def __init__(self, options: ProcessOptions, overrides: Overrides, log: StreamLog) -> None:
+        self._options = options
+        self._overrides = overrides
+        self._log = log
+        self._events: queue.SimpleQueue[MpsEvent] = queue.SimpleQueue()
+        self._post = self._events.put
+        self._is_simulated = options.simulated_node is not None
+        self._boot_id = load_boot_id()
+
+    def run(self) -> int:
+        """Start everything and turn until told to stop; the exit code. HostError if the job cannot be done at all."""
+        options, log = self._options, self._log
+        catch_signals(self._post, limit_s=_STOP_LIMIT_S)
+        log(Reason.STARTING, f"nvdp mps {__version__}  python {sys.version.split()[0]}")
+        catch_thread_crashes(self._post)
+        if not options.mps_dir.is_dir():
+            raise HostError(f"{options.mps_dir}: no such directory; mount the node's MPS root there, see --mps-dir")
+        last = self._load_last_report()
+        reporter = Reporter(
+            self._write_report,
+            first=MpsReport(
+                at=time.monotonic(), boot_id=self._boot_id, pid=os.getpid(), version=__version__, claims=last.claims
+            ),
+            log=log,
+        )
+        children = self._build_children()
+        gpus = self._build_gpu_service(children)
+        modes = ModeService(
+            partial(set_compute_modes, children, limit_s=_CALL_LIMIT_S),
+            reporter.persist,
+            claims=last.claims,
+            post=self._post,
+            log=log,
+        )
+        crew = self._build_crew()
+        for resource, report in last.daemons.items():
+            process = None
+            if report.pid is not None and report.started is not None and report.running is not None:
+                process = adopt_daemon(report.pid, report.started, Places(options.mps_dir, resource))
+            crew.adopt(resource, report, Adopted(process, report) if process is not None else None)
+
+        states = StateDirectory(options.state_dir / _STATE_NAME, log=log)
+        state = states.load_state()
+        memory = Memory(state, states.save_state, log=log, boot_id=self._boot_id)
+        adoption = build_adoption(
+            state, memory, overrides=self._overrides, options=options, log=log, count_edit=lambda _result: None
+        )
+        watcher = self._build_watcher()
+        memory_mount = SharedMemory(options.mps_dir, size_kib=_find_shm_kib(options))
+        shared_memory = SharedMemoryService(
+            memory_mount.mount if not self._is_simulated else lambda: None, post=self._post, log=log
+        )
+        services = [gpus, modes, reporter, memory, watcher, shared_memory]
+        supervisor = MpsSupervisor(
+            self._events,
+            Collaborators(
+                adoption=adoption,
+                crew=crew,
+                modes=modes,
+                driver=DriverUse(gpus, log=log),
+                reporter=reporter,
+                log=log,
+                restart=lambda thread: _start(services, thread),
+                look_now=lambda: (gpus.look_now(), watcher.check_now(), None)[-1],
+            ),
+        )
+        probes = Probes(lambda: supervisor.readiness, post=self._post)
+        http = HttpServer(port=options.metrics_port, routes=probes.routes, log=log, defect=self._report_defect)
+        services.append(http)
+        for service in services:
+            service.start()
+        code = supervisor.run()
+        gpus.stop()
+        shared_memory.stop()
+        self._leave(reporter, memory_mount, claims_left=len(supervisor.claims))
+        memory.flush(_FLUSH_S)
+        log(Reason.STOPPED, f"nvdp mps {__version__}")
+        return code
+
+    def _load_last_report(self) -> MpsReport:
+        """What an earlier process of this boot left; nothing of it counts after a reboot, which ended all of it."""
+        try:
+            found = load_report(self._options.mps_dir)
+        except HostError as error:
+            text = f"{error}; compute modes that an earlier nvdp mps changed are not put back: see nvidia-smi -q"
+            self._log(Reason.STATE_DAMAGED, text, error=str(error))
+            found = None
+        is_of_another = found is not None and self._boot_id and found.boot_id not in {"", self._boot_id}
+        return MpsReport(at=0.0) if found is None or is_of_another else found
+
+    def _write_report(self, report: MpsReport, sync: bool) -> None:  # noqa: FBT001 - the reporter's own callback
+        write_report(self._options.mps_dir, report, sync=sync)
+
+    def _build_children(self) -> NvmlChildren:
+        return NvmlChildren(simulated=str(self._options.simulated_node or ""))
+
+    def _build_gpu_service(self, children: NvmlChildren) -> GpuService:
+        options = self._options
+        dev = choose_dev_view(options.host_dev)
+        return GpuService(
+            children,
+            post=self._post,
+            log=_DriverLog(self._log),
+            observer=_Uncounted(),
+            sysfs=None if self._is_simulated else Sysfs(),
+            nodes=NodeView(dev, is_host=dev == options.host_dev and not self._is_simulated),
+            past=Past(is_held=True),
+        )
+
+    def _build_crew(self) -> Crew:
+        processes = NodeProcesses()
+
+        def is_alive(pid: int) -> bool:
+            return self._is_simulated or not processes.are_all_seen or processes.find_process(pid) is not None
+
+        def label(pipe_dir: Path) -> None:
+            if not self._is_simulated:
+                selinux.label(pipe_dir)
+
+        node = Node(
+            mps_dir=self._options.mps_dir,
+            program=Program(name=self._options.mps_control, label=label),
+            post=self._post,
+            log=self._log,
+            find_own_pids=lambda: crew.find_pids(),  # noqa: PLW0108 - there is no crew yet
+            is_client_alive=is_alive,
+        )
+        crew = Crew(lambda resource, adopted: DaemonActor(resource, node, adopted=adopted))
+        return crew
+
+    def _build_watcher(self) -> Watcher:
+        """What is followed: the plugin's grants, an order to pause, and the configuration if it is a file."""
+        options = self._options
+        configuration = ConfigurationFile(options.config_file, self._overrides, self._post)
+        followed = configuration.build_watch()
+        if followed is None:
+            configuration.read()
+        grants = build_grants_watch(options.state_dir, self._post)
+        return Watcher([grants, self._build_pause_watch(), *filter(None, [followed])], log=self._log)
+
+    def _build_pause_watch(self) -> PathWatch[FileFingerprint | None]:
+        file = PauseFile(self._options.run_dir, boot_id=self._boot_id)
+        return PathWatch(
+            fingerprint=lambda: config_fingerprint(file.path),
+            directories=lambda: (self._options.run_dir,),
+            on_change=lambda _fingerprint: self._post(PauseOrdered(pause=file.load())),
+        )
+
+    def _leave(self, reporter: Reporter, shared_memory: SharedMemory, *, claims_left: int) -> None:
+        """Take away what is ours, the report last; it stays if the next start has something to put back."""
+        options, log = self._options, self._log
+        try:
+            if not self._is_simulated:
+                shared_memory.unmount()
+        except HostError as error:
+            log(Reason.MPS_DAEMON_FAILED, str(error), level=Level.WARNING)
+        try:
+            reporter.flush()
+            reporter.stop()
+            if not claims_left:
+                remove_report(options.mps_dir)
+                return
+            text = f"{claims_left} GPUs keep the compute mode of MPS: the next start of nvdp mps puts theirs back"
+            log(Reason.MPS_UNSUPPORTED, text, level=Level.WARNING)
+        except HostError as error:
+            log(Reason.STATE_DAMAGED, str(error), error=str(error))
+
+    def _report_defect(self, error: Exception) -> None:
+        text = "a request to the metrics port failed"
+        self._log(Reason.SERVICE_RESTARTED, text, level=None, **describe_exception(error))
+
+
+class _DriverLog:
+    """The log of who looks at GPUs: of their health, which nobody asks for here, the plugin tells."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+
+    def __call__(self, reason: Reason, msg: str, /, *, level: Level | None = None, **fields: object) -> None:
+        if reason in _TOLD_OF_DRIVER:
+            self._log(reason, msg, level=level, **fields)
+
+
+class _Uncounted:
+    """Nobody counts here what the plugin counts."""
+
+    def scan_took(self, seconds: float) -> None: ...
+
+    def nvml_failed(self, call: str, kind: str) -> None: ...
+
+    def nvml_timed_out(self, uuid: str) -> None: ...
+
+    def xid_seen(self, uuid: str, xid: int, verdict: str) -> None: ...
+
+    def memory_error_seen(self, uuid: str, kind: str) -> None: ...
+
+
+def _find_shm_kib(options: ProcessOptions) -> int | None:
+    return options.mps_shm_size.bytes // 1024 if options.mps_shm_size is not None else None
+
+
+def _start(services: list[Any], thread: str) -> bool:
+    """Start the service of that thread anew; False if there is none."""
+    for service in services:
+        if thread == service.THREAD:
+            service.start()
+            return True
+    return False

@@ -1,0 +1,59 @@
+"""The shared memory of the daemons and their clients: there before any daemon is started, and looked after."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from nvdp.errors import HostError
+from nvdp.log import Log
+from nvdp.model.reasons import Level, Reason
+from nvdp.services.mps_events import MpsPost, SharedMemorySeen
+
+_LOOK_S: Final = 10.0
+
+
+class SharedMemoryService:
+    """Calls ``mount``, which may raise HostError, now and every ten seconds, and posts ``SharedMemorySeen``.
+
+    Posted at first and whenever the answer changed; what is wrong is told once. Thread ``mps-shm``; ``start`` may be
+    called again after a crash.
+    """
+
+    THREAD: Final = "mps-shm"
+
+    def __init__(self, mount: Callable[[], None], *, post: MpsPost, log: Log, look_s: float = _LOOK_S) -> None:
+        self._mount = mount
+        self._post = post
+        self._log = log
+        self._look_s = look_s
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._seen: SharedMemorySeen | None = None
+
+    def start(self) -> None:
+        """Start the thread, or start it anew."""
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(target=self._run, name=self.THREAD, daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Mount nothing any more. Waits a second for what is under way."""
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join(1.0)
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                self._mount()
+                seen = SharedMemorySeen()
+            except HostError as error:
+                seen = SharedMemorySeen(problem=str(error))
+                level = Level.ERROR if self._seen is None or not self._seen.problem else Level.WARNING
+                self._log(Reason.MPS_UNSUPPORTED, str(error), level=level)
+            if seen != self._seen:
+                self._seen = seen
+                self._post(seen)
+            self._stopping.wait(self._look_s)

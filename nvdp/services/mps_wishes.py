@@ -1,0 +1,89 @@
+"""What is wanted of the control daemons: by the plugin's word, or by the configuration where no plugin ever spoke."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from nvdp.config.schema import Config, ModeChange
+from nvdp.log import Log
+from nvdp.model.inventory import Inventory
+from nvdp.model.mps import DaemonSpec, Grant, MpsGrants
+from nvdp.model.reasons import Level, Reason
+from nvdp.planning.allotment import allot
+from nvdp.planning.daemon_course import Wish
+from nvdp.planning.mps_specs import build_specs
+from nvdp.services.mps_events import GrantsRead
+
+
+class Wishes:
+    """Belongs to the main thread.
+
+    The plugin's word counts whatever its age: a plugin that is away changes nothing on the node. One that cannot be
+    read changes nothing either. By the configuration alone, GPUs are free at once, and a daemon is in use while it has
+    clients.
+    """
+
+    def __init__(self, *, log: Log) -> None:
+        self._log = log
+        self._grants: MpsGrants | None = None
+        self._was_read = False
+        self._problem = ""
+        self._basis: tuple[object, ...] = ()
+        self._specs: Mapping[str, DaemonSpec] | None = None
+        self._at_once = False
+
+    def find_problem(self, expected: Config | None) -> str:
+        """Why nobody knows what is wanted, or empty. ``expected`` is the configuration that is or will be in force."""
+        if not self._was_read:
+            return "it is not known yet what the plugin wants"
+        if self._grants is not None or self._problem:
+            return self._problem if self._grants is None else ""
+        if self._specs is not None or (expected is not None and expected.sharing.mps is None):
+            return ""
+        return "no configuration is in force yet" if expected is None else "the driver has not answered yet"
+
+    def take(self, event: GrantsRead) -> None:
+        """The plugin's word has changed. A file that is gone says nothing new."""
+        self._was_read = True
+        if event.problem and event.problem != self._problem:
+            text = f"{event.problem}; the daemons stay as they are until the plugin writes it anew"
+            self._log(Reason.STATE_DAMAGED, text, level=Level.WARNING, error=event.problem)
+        self._problem = event.problem
+        if event.grants is not None:
+            self._grants = event.grants
+
+    def follow(self, config: Config, inventory: Inventory, pins: Mapping[str, str]) -> None:
+        """What the configuration in force calls for."""
+        if self._basis == (basis := (config.hash, inventory, pins)):
+            return
+        self._specs = build_specs(config, allot(config, inventory, pins))
+        self._at_once = config.allocation.mode_change is ModeChange.IMMEDIATE
+        self._basis = basis
+
+    def may_need_driver(self, config: Config | None) -> bool:
+        """Whether there is, or may be, anything to do for which the driver must be asked."""
+        if not self._was_read or (self._problem and self._grants is None):
+            return False
+        if self._grants is not None:
+            return any(grant.wanted is not None for grant in self._grants.resources.values())
+        return config is not None and config.sharing.mps is not None
+
+    def build(self, in_use: Mapping[str, bool]) -> dict[str, Wish]:
+        """The wish for each resource; ``in_use`` says by resource whether its daemon has clients, or may have some."""
+        if self._grants is not None:
+            return {resource: _build_granted(grant) for resource, grant in self._grants.resources.items()}
+        specs = self._specs or {}
+        return {
+            resource: Wish(
+                wanted=specs.get(resource),
+                free=specs[resource].gpus if resource in specs else (),
+                is_in_use=in_use.get(resource, False),
+                counts_clients=True,
+                at_once=self._at_once,
+            )
+            for resource in specs.keys() | in_use.keys()
+        }
+
+
+def _build_granted(grant: Grant) -> Wish:
+    return Wish(wanted=grant.wanted, free=grant.free, is_in_use=bool(grant.held), at_once=grant.at_once)
