@@ -9,10 +9,13 @@ import kustomize
 import pytest
 
 import nvdp
+from nvdp.app.mps import METRICS_PORT
 from nvdp.config.load import parse_config
 from nvdp.config.options import list_options, parse_options
 from nvdp.model.mps import DEFAULT_ROOT
 from nvdp.model.names import GPU_RESOURCE
+from nvdp.mps.control import COMMAND_LIMIT_S
+from nvdp.services.mps_running import Times
 
 ROOT = Path(__file__).resolve().parents[2]
 MANIFESTS = ROOT / "manifests"
@@ -120,8 +123,9 @@ def test_an_upgrade_or_a_probe_ends_no_clients(objects: list):
 
 
 def test_daemons_have_longer_to_stop_than_they_take(objects: list):
-    quit_s, terminate_s = 5, 2
-    assert pod_of(objects, "nvdp-mps")["terminationGracePeriodSeconds"] >= 2 * (quit_s + terminate_s)
+    times = Times()
+    daemon_s = COMMAND_LIMIT_S + times.quit_s + times.term_s + times.kill_s
+    assert pod_of(objects, "nvdp-mps")["terminationGracePeriodSeconds"] >= 2 * daemon_s, "and compute modes after that"
 
 
 def test_both_processes_use_the_same_image_configuration_and_directories(objects: list):
@@ -145,6 +149,7 @@ def test_the_daemons_options_are_where_the_code_looks(objects: list):
     assert set(environment(container)) <= known | WORDS_TO_RUNTIMES
     options, _ = parse_options({}, environment(container))
     assert container["args"] == ["mps"]
+    assert [port["containerPort"] for port in container["ports"]] == [METRICS_PORT]
     mounts = mounts_of(objects, "nvdp-mps")
     for path in (options.config_file.parent, options.mps_dir, options.state_dir, options.run_dir):
         assert str(path) in mounts
