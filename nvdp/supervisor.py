@@ -22,6 +22,7 @@ from nvdp.services.events import (
     Event,
     GpusScanned,
     HeldRead,
+    MpsSeen,
     OfferedRead,
     PauseOrdered,
     Ping,
@@ -124,6 +125,9 @@ class Supervisor:
             case CdiWritten():
                 self._specs.take(event.state)
                 self._look_again()
+            case MpsSeen():
+                self._telling.tell_mps(event.view, self._planner.plan)
+                self._planner.see_mps(event.view, at=event.at)
             case HeldRead():
                 self._take_held(event)
             case OfferedRead():
@@ -244,6 +248,7 @@ class Supervisor:
             planning_error=self._planner.error,
             held=self._held,
             podresources_up=self._podresources_up,
+            mps=self._planner.mps,
         )
 
 

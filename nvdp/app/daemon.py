@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from nvdp.kubelet.starts import StartCheck
     from nvdp.services.cdi import CdiService
     from nvdp.services.configuration import ConfigurationFile
+    from nvdp.services.granting import GrantService
     from nvdp.services.held import HeldService
     from nvdp.services.offers import Offers
     from nvdp.services.resource import ResourceActor
@@ -65,7 +66,7 @@ if TYPE_CHECKING:
 _DEV = Path("/dev")
 _HELD_WAIT_S = 1.0
 _FLUSH_S = 1.0
-_Troubled: TypeAlias = "tuple[Watcher, Memory, HttpServer, IdleCheck, CdiService]"
+_Troubled: TypeAlias = "tuple[Watcher, Memory, HttpServer, IdleCheck, CdiService, GrantService]"
 
 
 def run(options: ProcessOptions, overrides: Overrides) -> None:
@@ -124,7 +125,7 @@ class Daemon:
         gpus.start()
 
         # grpc takes longer to import than everything else together; the child looks for GPUs meanwhile.
-        from nvdp.app.handing import build_cdi_service  # noqa: PLC0415 - see above
+        from nvdp.app.handing import build_cdi_service, build_mps_services  # noqa: PLC0415 - see above
         from nvdp.host.runtime_config import RuntimeCheck  # noqa: PLC0415 - see above
         from nvdp.kubelet.podresources import PodResourcesClient  # noqa: PLC0415 - see above
         from nvdp.kubelet.server import choose_socket_path, remove_stale_sockets  # noqa: PLC0415 - see above
@@ -156,10 +157,10 @@ class Daemon:
             state, memory, overrides=self._overrides, options=options, log=log, count_edit=self._metrics.config_edit
         )
         standing = StandingService(self._post, pod_resources=PodResourcesClient(options.pod_resources_socket))
-        specs, runtime = (
-            build_cdi_service(options, post=self._post, log=log),
-            RuntimeCheck(log=log, etc=options.host_etc),
-        )
+        specs = build_cdi_service(options, post=self._post, log=log)
+        runtime = RuntimeCheck(log=log, etc=options.host_etc)
+        mps, grants = build_mps_services(options, post=self._post, log=log, boot_id=boot_id)
+        mps.start()
         watcher = self._build_watcher(specs)
         answers = self._build_answers(
             offers,
@@ -167,12 +168,12 @@ class Daemon:
             gpus,
             pause_file,
             lambda: [
-                *self._find_troubles((watcher, memory, http, idle, specs)),
+                *self._find_troubles((watcher, memory, http, idle, specs, grants)),
                 *runtime.find_troubles(),
             ],
         )
         http, control = self._build_servers(answers)
-        services = (gpus, held, standing, memory, watcher, http, control, idle, specs)
+        services = (gpus, held, standing, memory, watcher, http, control, idle, specs, mps, grants)
         starts = {service.THREAD: service.start for service in services}
         supervisor = Supervisor(
             self._events,
@@ -183,24 +184,24 @@ class Daemon:
                 holders=held,
                 standing=standing,
                 specs=specs,
+                mps=mps,
+                grants=grants,
                 runtime=runtime,
                 memory=memory,
                 observer=self._metrics,
                 log=log,
                 restart=partial(_start, starts),
                 look_now=partial(
-                    _call_all, (gpus.look_now, held.ask, standing.ask_soon, watcher.check_now, specs.look)
+                    _call_all,
+                    (gpus.look_now, held.ask, standing.ask_soon, watcher.check_now, specs.look, mps.look),
                 ),
                 publish_status=answers.publish,
             ),
             held=held.first_answer(_HELD_WAIT_S) or Held(),
         )
         self._troubles = warn_at_start(options, log)
-        standing.start()
-        specs.start()
-        watcher.start()
-        http.start()
-        control.start()
+        for service in (standing, specs, grants, watcher, http, control):
+            service.start()
         code = supervisor.run()
         control.stop()
         gpus.stop()

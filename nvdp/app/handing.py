@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 
 import msgspec
 
@@ -10,13 +11,17 @@ from nvdp.config.process import CDI_DIR, HOST_DEV, ProcessOptions
 from nvdp.errors import HostError
 from nvdp.host.cdi_files import CdiFiles
 from nvdp.host.cdi_found import FoundFiles
+from nvdp.host.mps_grants import load_grants, write_grants
 from nvdp.log import Log
 from nvdp.model.cdi import CdiState, CdiWish
 from nvdp.model.cdi_spec import encode_spec
+from nvdp.model.mps import MpsGrants
 from nvdp.planning.cdi import build_specs, find_problems
 from nvdp.planning.cdi_news import build_state, decode_specs, join_problems
 from nvdp.services.cdi import CdiService
 from nvdp.services.events import Post
+from nvdp.services.granting import GrantService
+from nvdp.services.mps import MpsLink
 
 
 class Foreseen(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,6 +40,18 @@ def build_cdi_service(options: ProcessOptions, *, post: Post, log: Log) -> CdiSe
         log=log,
         feature_flags=options.cdi_feature_flags,
         disabled_hooks=options.cdi_disable_hooks,
+    )
+
+
+def build_mps_services(options: ProcessOptions, *, post: Post, log: Log, boot_id: str) -> tuple[MpsLink, GrantService]:
+    """What hears of the daemons of MPS, and what tells of them; not started yet. Blocks for the disk."""
+    try:
+        found = load_grants(options.state_dir)
+    except HostError:
+        found = None  # it is replaced as soon as there is a plan
+    return (
+        MpsLink(post, mps_dir=options.mps_dir, boot_id=boot_id),
+        GrantService(partial(write_grants, options.state_dir), found=found or MpsGrants(), log=log),
     )
 
 

@@ -24,6 +24,11 @@ HEARD_S: Final = 3 * HEARTBEAT_S
 """How long it takes at most until ``nvdp mps`` has read what it is told, and we have read what came of it."""
 
 
+def restore_granted(found: MpsGrants, *, now: float) -> dict[str, float]:
+    """What a predecessor granted, as it told ``nvdp mps`` last: until now, if the first plan does not go on with it."""
+    return {uuid: now for grant in found.resources.values() for uuid in grant.free}
+
+
 class Granting:
     """What is granted, as the plan comes about. Lives for one plan.
 

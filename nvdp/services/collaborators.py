@@ -10,6 +10,7 @@ import msgspec
 from nvdp.log import Log
 from nvdp.model.inventory import Inventory
 from nvdp.model.listing import DeviceListStrategy
+from nvdp.model.mps import MpsGrants
 from nvdp.model.status import Status
 from nvdp.planning.course import Record
 from nvdp.services.adoption import Adoption
@@ -40,10 +41,25 @@ class Runtime(Protocol):
     def judge(self, strategies: Iterable[DeviceListStrategy], /) -> None: ...
 
 
+class MpsDaemons(Protocol):
+    """Who looks after what is said of the daemons of MPS (services/mps.py)."""
+
+    def use(self, *, is_used: bool) -> None: ...
+
+
+class Grants(Protocol):
+    """Who tells ``nvdp mps`` what it may do (services/granting.py); ``found`` is what it was told last, before us."""
+
+    @property
+    def found(self) -> MpsGrants: ...
+
+    def want(self, grants: MpsGrants, /) -> None: ...
+
+
 class Memory(Protocol):
     """What outlives the process (services/remembering.py): the names of the resources that were ever given out, the
-    indices by which pods know what they hold, what they got by CDI, the GPUs of MIG devices, and what is known of the
-    GPUs.
+    indices by which pods know what they hold, what they got by CDI, what is on offer by MPS, the GPUs of MIG devices,
+    and what is known of the GPUs.
     """
 
     @property
@@ -54,6 +70,9 @@ class Memory(Protocol):
 
     @property
     def by_cdi(self) -> Mapping[str, tuple[str, ...]]: ...
+
+    @property
+    def by_mps(self) -> Mapping[str, tuple[str, ...]]: ...
 
     @property
     def parents(self) -> Mapping[str, str]: ...
@@ -67,6 +86,8 @@ class Memory(Protocol):
         by_cdi: Mapping[str, tuple[str, ...]],
         parents: Mapping[str, str],
     ) -> None: ...
+
+    def remember_by_mps(self, by_mps: Mapping[str, tuple[str, ...]], /) -> None: ...
 
     def remember_health(self, records: Mapping[str, Record]) -> None: ...
 
@@ -92,6 +113,8 @@ class Collaborators(msgspec.Struct, frozen=True, kw_only=True):
     holders: Holders
     standing: Standing
     specs: SpecWriter
+    mps: MpsDaemons
+    grants: Grants
     runtime: Runtime
     memory: Memory
     observer: Observer

@@ -23,9 +23,10 @@ _SLOW_S: Final = 10.0
 class GrantService:
     """Has the newest grants written, and again after a failure; the first ones always, whatever is there from before.
 
-    ``write`` may raise HostError. It is told once, and shown while it lasts, if there is anything for ``nvdp mps`` in
-    what cannot be written or in what was written last. One thread, ``mps-grants``; the methods may be called from any
-    and do not block. An exception that nobody expected ends the thread; ``start`` may then be called again.
+    ``found`` is what a predecessor told. ``write`` may raise HostError. It is told once, and shown while it lasts, if
+    there is anything for ``nvdp mps`` in what cannot be written or in what was written last. One thread,
+    ``mps-grants``; the methods may be called from any and do not block. An exception that nobody expected ends the
+    thread; ``start`` may then be called again.
     """
 
     THREAD: Final = "mps-grants"
@@ -34,11 +35,13 @@ class GrantService:
         self,
         write: Callable[[MpsGrants], None],
         *,
+        found: MpsGrants = MpsGrants(),
         log: Log,
         clock: Callable[[], float] = time.monotonic,
         retry_s: float = _RETRY_S,
         slow_s: float = _SLOW_S,
     ) -> None:
+        self.found = found
         self._write = write
         self._log = log
         self._clock = clock
@@ -46,7 +49,7 @@ class GrantService:
         self._slow_s = slow_s
         self._changed = threading.Condition()  # guards what follows
         self._wanted: MpsGrants | None = None
-        self._written: MpsGrants | None = None
+        self._written = found
         self._owes = False
         self._retry_at = float("-inf")
         self._problem = ""
@@ -77,7 +80,7 @@ class GrantService:
 
     @property
     def _matters(self) -> bool:
-        return any(grants is not None and grants.resources for grants in (self._wanted, self._written))
+        return any(grants.resources for grants in (self._wanted, self._written) if grants is not None)
 
     def _run(self) -> None:
         while True:

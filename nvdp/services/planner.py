@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
@@ -12,9 +12,11 @@ from nvdp.config.schema import Config
 from nvdp.model.cdi import CdiClass, CdiWish
 from nvdp.model.held import Held
 from nvdp.model.listing import DeviceIDStrategy
+from nvdp.model.mps import MpsView
 from nvdp.model.reasons import Reason
 from nvdp.planning.by_cdi import has_unseen, keep_by_cdi, restore_by_cdi
 from nvdp.planning.cdi_wish import build_wish, keep_longer, list_handed_out
+from nvdp.planning.grants import restore_granted
 from nvdp.planning.holders import count_held_elsewhere
 from nvdp.planning.indices import keep_indices, restore_indices
 from nvdp.planning.means import OBSTACLES
@@ -34,7 +36,8 @@ _AGAIN_S: Final = 0.1
 class Planner:
     """``plan`` is the newest one, ``error`` says why there is none newer: a defect, which takes nothing away.
 
-    ``mark`` says that something has changed; ``turn`` then plans and gives out until nothing more can be done at once.
+    ``mps`` is what is seen of the daemons of MPS. ``mark`` says that something has changed; ``turn`` then plans and
+    gives out until nothing more can be done at once.
     """
 
     def __init__(
@@ -53,6 +56,8 @@ class Planner:
         self._clock = clock
         self._indices = restore_indices(collaborators.memory.indices, now=clock())
         self._by_cdi = restore_by_cdi(collaborators.memory.by_cdi, now=clock())
+        self._by_mps = collaborators.memory.by_mps
+        self._granted: Mapping[str, float] = restore_granted(collaborators.grants.found, now=clock())
         self._told: Plan | None = None
         self._asked_at = float("-inf")
         self._allocated_at = float("-inf")
@@ -62,6 +67,7 @@ class Planner:
         self._in_specs: frozenset[str | CdiClass] = frozenset()
         self._leaving: frozenset[str | CdiClass] = frozenset()
         self._leaving_since = float("-inf")
+        self.mps = MpsView(problem="nvdp mps has not been looked for yet")
         self.plan: Plan | None = None
         self.error = ""
 
@@ -80,6 +86,11 @@ class Planner:
         self._stale = True
         self._cause = cause if cause is not None else self._cause
 
+    def see_mps(self, view: MpsView, *, at: float) -> None:
+        """The daemons of MPS were seen anew, at ``at`` (monotonic seconds)."""
+        self.mps = view
+        self.mark(Cause("health", at) if self._uses_mps else None)
+
     def note_allocation(self, config: Config | None) -> None:
         """An Allocate was answered."""
         self._allocated_at = self._clock()
@@ -87,12 +98,16 @@ class Planner:
         is_told = config is not None and (
             uses_cdi(config) or config.flags.plugin.device_id_strategy is DeviceIDStrategy.INDEX
         )
-        if self.waits or is_told:
+        if self.waits or is_told or self._uses_mps:
             self.mark()
 
     def are_holders_known(self, held: Held) -> bool:
         """Whether this answer shows what the latest Allocate handed out."""
         return held.source is not None and held.requested_at >= self._allocated_at + QUIET_S
+
+    @property
+    def _uses_mps(self) -> bool:
+        return self.plan is not None and bool(self.plan.grants.resources)
 
     def turn(self, config: Config | None, scan: GpusScanned, held: Held) -> bool:
         """Plan and give out, if that is due. False if planning failed."""
@@ -114,6 +129,7 @@ class Planner:
             return False
         plan, waits = drafted
         self.plan, self._indices, self._by_cdi = plan, plan.indices, plan.by_cdi
+        self._by_mps, self._granted = plan.by_mps, plan.granted
         if waits:
             self.plan = msgspec.structs.replace(plan, check_at=None)  # it is made anew when the wait is over
             faults = {uuid: one for uuid, one in scan.ailments.items() if one.cause not in OBSTACLES}
@@ -123,12 +139,15 @@ class Planner:
         memory.remember_handed_out(
             indices=keep_indices(plan.indices), by_cdi=keep_by_cdi(plan.by_cdi), parents=plan.parents
         )
+        memory.remember_by_mps(plan.by_mps)
         self._picture.note_plan(plan)
         if offers.carry_out(plan.lists, cause=self._cause):
             memory.remember_names(plan.lists)
         elif plan.check_at is not None:
             # Nothing was given out that this moment could still depend on: whatever is waited for, it takes time.
             self.plan = plan = msgspec.structs.replace(plan, check_at=max(plan.check_at, self._clock() + _AGAIN_S))
+        self._with.grants.want(plan.grants)  # now that Allocate refuses what is to be given up for it
+        self._with.mps.use(is_used=self._uses_mps)
         self._cause = None
         self._telling.tell_plan(self._told, plan)
         self._told = plan
@@ -151,10 +170,12 @@ class Planner:
                     given=self._with.offers.given,
                     names=self._with.memory.names,
                     pins=self._with.adoption.pins,
-                    means=self._specs.build_means(scan),
+                    means=msgspec.structs.replace(self._specs.build_means(scan), mps=self.mps),
                     now=self._clock(),
                     indices=self._indices,
                     by_cdi=self._by_cdi,
+                    by_mps=self._by_mps,
+                    granted=self._granted,
                     parents=self._with.memory.parents,
                 )
             )

@@ -14,6 +14,7 @@ from nvdp.model.cdi import CdiClass, CdiState, CdiWish, qualify
 from nvdp.model.held import Held, Holding, Source
 from nvdp.model.inventory import Gpu
 from nvdp.model.listing import DeviceListStrategy, ResourceList
+from nvdp.model.mps import MpsGrants
 from nvdp.model.pause import Pause as Order
 from nvdp.model.status import DriverState, DriverStatus, Status
 from nvdp.services.adoption import Adoption
@@ -34,6 +35,7 @@ from tests.planning.values import inventory
 from tests.virtual.actor import STREAM_S, VirtualActor
 from tests.virtual.clock import Clock, Pause
 from tests.virtual.holders import VirtualHolders
+from tests.virtual.mps import VirtualMps
 from tests.virtual.recorder import Recorder
 
 
@@ -55,6 +57,7 @@ class VirtualNode:
         self.pauses: list[Order | None] = []
         self.judged: list[tuple[DeviceListStrategy, ...]] = []
         self.wishes: list[CdiWish] = []
+        self.granted: list[MpsGrants] = []
         self.writes_specs_s: float | None = 0.1  # None: what is wished for is not written
         self.at_wish: Callable[[], None] = lambda: None  # what happens at the same moment
         self._edits_wait_s = edits_wait_s
@@ -79,6 +82,7 @@ class VirtualNode:
         self.steering = Steering(
             self, ordered=None, log=self.record, clock=lambda: self.clock.now, wall=lambda: self.clock.now
         )
+        self.mps = VirtualMps(self.clock, self.granted)
         self.supervisor = Supervisor(
             self.clock,
             Collaborators(
@@ -88,6 +92,8 @@ class VirtualNode:
                 holders=self.holders,
                 standing=self,
                 specs=self,
+                mps=self.mps,
+                grants=self.mps,
                 runtime=self,
                 memory=self.record,
                 observer=self.record,

@@ -15,6 +15,7 @@ class Recorder:
         self.pins: dict[str, str] = {}
         self.indices: dict[str, dict[str, str]] = {}
         self.by_cdi: dict[str, tuple[str, ...]] = {}
+        self.by_mps: dict[str, tuple[str, ...]] = {}
         self.parents: dict[str, str] = {}
         self.plans = 0
         self.config: AppliedConfig | None = None
@@ -26,6 +27,9 @@ class Recorder:
 
     def remember_names(self, names) -> None:
         self.names |= set(names)
+
+    def remember_by_mps(self, by_mps) -> None:
+        self.by_mps = dict(by_mps)
 
     def remember_handed_out(self, *, indices, by_cdi, parents) -> None:
         self.plans += 1  # it is told once a plan
