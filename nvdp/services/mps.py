@@ -66,11 +66,12 @@ class MpsLink:
             self._thread = threading.Thread(target=self._run, name=self.THREAD, daemon=True)
             self._thread.start()
 
-    def first_view(self, timeout_s: float) -> MpsView | None:
-        """What the first look saw; None if there was none in that time. Blocks for that long."""
+    def wait_seen(self, timeout_s: float) -> bool:
+        """Wait until the first look is posted: what is planned before does not know which daemons answer, and which
+        GPUs are claimed. False if that did not come about within the time.
+        """
         with self._changed:
-            self._changed.wait_for(lambda: self._view is not None, timeout_s)
-            return self._view
+            return self._changed.wait_for(lambda: self._view is not None, timeout_s)
 
     def use(self, *, is_used: bool) -> None:
         """Whether the plan has a resource that needs a daemon."""
@@ -89,11 +90,11 @@ class MpsLink:
         while True:
             self._wait_due()
             view = self._load_view()
-            with self._changed:
-                is_news, self._view = view != self._view, view
-                self._changed.notify_all()
-            if is_news:
+            if view != self._view:
                 self._post(MpsSeen(view=view, at=self._clock()))
+            with self._changed:
+                self._view = view
+                self._changed.notify_all()
 
     def _wait_due(self) -> None:
         with self._changed:
