@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from nvdp.model.mps import CLIENT_DIR, DaemonReport, MpsView, Phase
+from nvdp.model.mps import CLIENT_DIR, DaemonReport, DaemonSpec, MpsView, Phase
 from nvdp.model.reasons import Reason
 from nvdp.planning.wording import Announcement, join_some
 
@@ -19,6 +19,7 @@ class _Daemon(msgspec.Struct, frozen=True):
     pid: int | None
     restarts: int
     exit_code: int | None
+    running: DaemonSpec | None
 
 
 class Told(msgspec.Struct, frozen=True):
@@ -28,7 +29,8 @@ class Told(msgspec.Struct, frozen=True):
     daemons: Mapping[str, _Daemon] = {}
 
 
-_LASTING: Final = frozenset({Phase.READY, Phase.FAILED, Phase.REFUSED})  # the others are on the way to one of these
+_LASTING: Final = frozenset({Phase.READY, Phase.FAILED, Phase.REFUSED})
+_ORDERED: Final = frozenset({Phase.WAITING, Phase.STOPPING})  # no failure, and what comes after it is news
 
 
 def announce_mps(told: Told, view: MpsView, needed: Collection[str]) -> tuple[Told, tuple[Announcement, ...]]:
@@ -46,9 +48,10 @@ def announce_mps(told: Told, view: MpsView, needed: Collection[str]) -> tuple[To
     for resource in names:
         before, report = told.daemons.get(resource), view.daemons.get(resource)
         if report is None or report.phase not in _LASTING:
-            daemons |= {resource: before} if before is not None else {}
+            if before is not None and (report is None or report.phase not in _ORDERED):
+                daemons[resource] = before
             continue
-        daemons[resource] = _Daemon(report.phase, report.pid, report.restarts, report.exit_code)
+        daemons[resource] = _Daemon(report.phase, report.pid, report.restarts, report.exit_code, report.running)
         news += _compare(resource, before, report)
     return Told(daemons=daemons), tuple(news)
 
@@ -61,8 +64,9 @@ def _compare(resource: str, before: _Daemon | None, report: DaemonReport) -> lis
         return [_tell_ready(resource, report)]
     if before.pid == report.pid:
         return []
-    died = report.restarts > before.restarts and bool(report.exit_code)  # and was back before anybody looked
-    return [*([_tell_failed(resource, report)] if died else []), _tell_ready(resource, report)]
+    # It died and was back before anybody looked, unless it was started anew for a change, or by another nvdp mps.
+    died = report.restarts > before.restarts and report.running == before.running
+    return [*([_tell_failed(resource, report, "has ended")] if died else []), _tell_ready(resource, report)]
 
 
 def _tell_silence(problem: str, resources: list[str]) -> Announcement:
@@ -76,9 +80,10 @@ def _tell_ready(resource: str, report: DaemonReport) -> Announcement:
     return Announcement(Reason.MPS_DAEMON_READY, text, {"resource": resource, "devices": gpus})
 
 
-def _tell_failed(resource: str, report: DaemonReport) -> Announcement:
+def _tell_failed(resource: str, report: DaemonReport, text: str = "") -> Announcement:
     reason = Reason.MPS_UNSUPPORTED if report.phase is Phase.REFUSED else Reason.MPS_DAEMON_FAILED
-    text = f"{resource}: the MPS control daemon: {describe_end(report.text, report.exit_code, report.last_lines)}"
+    why = describe_end(text or report.text, report.exit_code, report.last_lines)
+    text = f"{resource}: the MPS control daemon: {why}"
     fields: dict[str, object] = {"resource": resource, "lastLines": list(report.last_lines)}
     if report.exit_code is not None:
         fields["exitCode"] = report.exit_code

@@ -74,13 +74,16 @@ def test_what_the_text_says_already_is_not_said_twice():
 
 def test_a_death_that_nobody_saw_is_told_when_its_successor_answers():
     again = daemon(pid=8, restarts=1, exit_code=139, last_lines=("fatal",))
-    _, news = see(view(daemon()), view(again))
-    assert [reason for reason, _ in news] == ["MPSDaemonFailed", "MPSDaemonReady"]
-    assert "exit code 139; its log ends with: fatal" in news[0][1]
+    _, _, news = see(view(daemon()), view(daemon(Phase.STARTING, pid=8, restarts=1)), view(again))
+    failed = f"{A}: the MPS control daemon: has ended; exit code 139; its log ends with: fatal"
+    assert news == [("MPSDaemonFailed", failed), READY]
 
 
-def test_a_daemon_that_was_started_anew_for_a_change_did_not_fail():
-    assert see(view(daemon()), view(daemon(pid=8, restarts=1, exit_code=0)))[1] == [READY]
+def test_a_daemon_that_was_started_anew_for_a_change_or_after_a_pause_did_not_fail():
+    other = DaemonSpec(resource=A, gpus=("GPU-1", "GPU-2"), thread_percent=10)
+    assert see(view(daemon()), view(daemon(pid=8, restarts=1, running=other)))[1] == [READY]
+    for phase in (Phase.WAITING, Phase.STOPPING):
+        assert see(view(daemon()), view(daemon(phase)), view(daemon(pid=8, restarts=1)))[1:] == [[], [READY]]
 
 
 def test_what_forbids_a_daemon_is_told_as_such():
