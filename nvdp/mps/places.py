@@ -113,7 +113,9 @@ class Places:
         A line that is written at that moment may be lost.
         """
         with open_directories(self._mps_dir, (*self._names, _LOG)) as log:
-            for name in os.listdir(log) if log is not None else ():  # noqa: PTH208 - as above
+            if log is None:
+                return
+            for name in os.listdir(log):  # noqa: PTH208 - as above
                 try:
                     _cut(log, name)
                 except OSError as error:

@@ -48,7 +48,7 @@ def find_stat(pid: int, proc: Path = PROC) -> ProcessStat | None:
 
 def find_argv(pid: int, proc: Path = PROC) -> tuple[str, ...]:
     """The words that it was started with; none if it has ended."""
-    return _find_words(proc / str(pid) / "cmdline") or ()
+    return tuple(_find_words(proc / str(pid) / "cmdline") or ())
 
 
 def find_environment(pid: int, proc: Path = PROC) -> dict[str, str] | None:
