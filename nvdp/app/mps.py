@@ -153,7 +153,12 @@ class MpsDaemons:
         shared_memory = SharedMemoryService(
             memory_mount.mount if not self._is_simulated else lambda: None, post=self._post, log=log
         )
-        services = [gpus, modes, reporter, memory, watcher, shared_memory]
+        services: list[Any] = [gpus, modes, reporter, memory, watcher, shared_memory]
+
+        def look_now() -> None:
+            gpus.look_now()
+            watcher.check_now()
+
         supervisor = MpsSupervisor(
             self._events,
             Collaborators(
@@ -164,7 +169,7 @@ class MpsDaemons:
                 reporter=reporter,
                 log=log,
                 restart=lambda thread: _start(services, thread),
-                look_now=lambda: (gpus.look_now(), watcher.check_now(), None)[-1],
+                look_now=look_now,
             ),
         )
         probes = Probes(lambda: supervisor.readiness, post=self._post)

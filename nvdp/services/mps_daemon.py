@@ -90,7 +90,7 @@ class DaemonActor:
         self._times = node.times
         self._clock = node.clock
         self._places = Places(node.mps_dir, resource)
-        self._pipe = ControlPipe(node.program.name, self._places.pipe_dir)
+        self._pipe = ControlPipe(node.program.name, self._places.pipe_dir, limit_s=node.times.question_s)
         self._asking = Asking(
             resource,
             self._places,

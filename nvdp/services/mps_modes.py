@@ -161,23 +161,23 @@ class ModeService:
             return
         failed = self._set(dict.fromkeys(gpus, _WANTED))
         for uuid in gpus:
-            error = failed.get(uuid)
-            if error is None:
+            failure = failed.get(uuid)
+            if failure is None:
                 self._done.add(uuid)
                 self._unclaimable.pop(uuid, None)
                 continue
-            if uuid in fresh and error.kind not in _UNCERTAIN:
+            if uuid in fresh and failure.kind not in _UNCERTAIN:
                 del self._claims[uuid]  # the driver has refused: nothing is to be put back
-            self._fail(self._unclaimable, uuid, str(error))
+            self._fail(self._unclaimable, uuid, str(failure))
 
     def _give_back(self, gpus: list[str]) -> None:
         before = {uuid: _parse_mode(self._claims[uuid]) for uuid in gpus}
         failed = self._set({uuid: mode for uuid, mode in before.items() if mode is not _WANTED})
         for uuid, mode in before.items():
             self._done.discard(uuid)
-            error = failed.get(uuid)
-            if error is not None:
-                self._fail(self._unreleasable, uuid, str(error))
+            failure = failed.get(uuid)
+            if failure is not None:
+                self._fail(self._unreleasable, uuid, str(failure))
                 continue
             del self._claims[uuid]
             self._restored[uuid] = mode

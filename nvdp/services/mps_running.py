@@ -15,7 +15,7 @@ import msgspec
 
 from nvdp.errors import HostError
 from nvdp.model.mps import DaemonSpec
-from nvdp.mps.control import ControlFailedError, ControlPipe, ControlTimeoutError
+from nvdp.mps.control import COMMAND_LIMIT_S, ControlFailedError, ControlPipe, ControlTimeoutError
 from nvdp.mps.foreign import Foreign
 from nvdp.mps.places import Places
 from nvdp.mps.process import DaemonProcess, adopt_daemon, start_daemon
@@ -29,14 +29,16 @@ LAST_LINES: Final = 5
 class Times(msgspec.Struct, frozen=True, kw_only=True):
     """All times of an actor, in seconds.
 
-    ``up_s``: from a start to the first answer. ``probe_s``: from one question to the next. ``second_try_s``: after a
-    question that failed. ``clients_s``: between questions for clients while nothing waits for their end. ``quit_s``,
-    ``term_s``, ``kill_s``: for an end after a word, SIGTERM and SIGKILL. ``patience_s``: how long a daemon with clients
-    may say nothing before it is replaced, which ends them. ``in_the_way_s``: until what was in the way is looked for
-    again. ``steady_s``: after that long without a failure the next one counts as the first. ``waiting_s``: from when on
-    a client that waits for the server of another user is told of.
+    ``question_s``: for one answer. ``up_s``: from a start to the first one. ``probe_s``: from one question to the next.
+    ``second_try_s``: after one that failed. ``clients_s``: between questions for clients while nothing waits for their
+    end. ``quit_s``, ``term_s``, ``kill_s``: for an end after a word, SIGTERM and SIGKILL. ``patience_s``: how long a
+    daemon with clients may say nothing before it is replaced, which ends them. ``in_the_way_s``: until what was in the
+    way is looked for again. ``steady_s``: after that long without a failure the next one counts as the first.
+    ``waiting_s``: from when on a client that waits for the server of another user is told of. ``first_delay_s``,
+    ``most_delay_s``: see ``find_delay_s``.
     """
 
+    question_s: float = COMMAND_LIMIT_S
     up_s: float = 10.0
     probe_s: float = 1.0
     second_try_s: float = 0.2
@@ -48,11 +50,12 @@ class Times(msgspec.Struct, frozen=True, kw_only=True):
     in_the_way_s: float = 10.0
     steady_s: float = 60.0
     waiting_s: float = 10.0
+    first_delay_s: float = 1.0
     most_delay_s: float = 30.0
 
     def find_delay_s(self, failures: int) -> float:
         """How long to wait after that many failures in a row: not at all after the first, then 1, 2, 4 … seconds."""
-        return 0.0 if failures <= 1 else min(self.most_delay_s, 2.0 ** min(failures - 2, 10))
+        return 0.0 if failures <= 1 else min(self.most_delay_s, self.first_delay_s * 2.0 ** min(failures - 2, 10))
 
 
 class NotUpError(HostError):
@@ -90,7 +93,7 @@ def bring_up(
     places.cut_logs()
     process = start_daemon(program.name, spec, places, multi_user=spec.multi_user)
     on_process(process)
-    pipe = ControlPipe(program.name, places.pipe_dir)
+    pipe = ControlPipe(program.name, places.pipe_dir, limit_s=times.question_s)
     try:
         _wait_up(process, pipe, places, times)
         set_limits(pipe, spec)
@@ -181,7 +184,7 @@ def end_orphan(foreign: Foreign, places: Places, *, times: Times) -> bool:
     An ``nvdp mps`` that was killed in the moment between a start and its report leaves such a one; it was never ready.
     """
     stat, argv, environment = find_stat(foreign.pid), find_argv(foreign.pid), find_environment(foreign.pid)
-    if stat is None or environment is None or argv[-1:] not in {(FOREGROUND,), (MULTI_USER,)}:
+    if stat is None or environment is None or not argv or argv[-1] not in {FOREGROUND, MULTI_USER}:
         return False
     if VISIBLE_DEVICES not in environment or environment.get(LOG_DIRECTORY) != str(places.log_dir):
         return False
