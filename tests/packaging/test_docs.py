@@ -143,6 +143,19 @@ def test_every_cause_is_explained():
     assert explained == {cause.value for cause in Cause}
 
 
+def test_what_the_sections_about_mps_quote_is_what_the_code_says():
+    source = " ".join(path.read_text() for path in (ROOT / "nvdp").rglob("*.py"))
+    code = re.sub(r'"\s+f?"', "", re.sub(r"\{[^{}]*\}", "…", source))  # literals of several lines as one
+    quoted = []
+    for word in ("MPSDaemonFailed", "MPSUnsupported"):
+        section_of_it = TROUBLESHOOT.split(f"\n### {word}\n", 1)[1].split("\n### ", 1)[0]
+        for names in re.findall(r"^- (\*.+?\*)(?:,? with [^:]+)?: ", section_of_it, re.MULTILINE):
+            quoted += re.findall(r"\*([^*]+)\*", names)
+    assert len(quoted) > 10
+    parts = {part.strip() for quote in quoted for part in re.split(r" … |\d[\d.]*", quote)}
+    assert {part for part in parts if part not in code} == set()
+
+
 @pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda path: path.name)
 def test_links_within_the_documentation_lead_somewhere(page: Path):
     for target in re.findall(r"\]\(([^)]+)\)", page.read_text()):
