@@ -49,4 +49,5 @@ def _describe_offer(preview: Preview, device: Device) -> str:
 
 def _find_word(reason: str) -> str:
     """The word of the vocabulary under which it can be looked up; an excluded device needs none."""
-    return reason if reason in {EXCLUDED, Reason.MIG_INVALID.word} else Reason.ENTRY_WITHHELD.word
+    known = {EXCLUDED, Reason.MIG_INVALID.word, Reason.MPS_UNSUPPORTED.word}
+    return reason if reason in known else Reason.ENTRY_WITHHELD.word

@@ -18,7 +18,7 @@ from tests.host.layouts import build_tree
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/plan.md").read_text()
 MIXED = str(ROOT / "config/mixed-node.yaml")
-NOT_BUILT = "sharing: {mps: {resources: [{name: gpu, replicas: 2}]}}"
+TOO_MANY_CLIENTS = "sharing: {mps: {resources: [{name: gpu, replicas: 61}]}}"
 SLICED = """\
 sharing:
   timeSlicing:
@@ -55,24 +55,19 @@ def test_the_commented_example_looks_as_the_contract_shows_it(nvdp):
     head, *lines = out.splitlines()
     assert head.startswith("node a100-t400   9 GPUs found, 8 ours   configuration sha256:")
     assert head.endswith("  (mixed-node.yaml)")
-    limits = "(50 % threads, 18 GiB per client)  withheld"
-    reason, listed = (
-        "not built yet (these devices would be shared through MPS)",
-        "listed Unhealthy under nvidia.com/gpu",
-    )
-    assert lines[:10] == [
+    limits = "(50 % threads, 18 GiB per client)"
+    assert lines[:9] == [
         "",
         "RESOURCE               DEVICES  REPLICAS  ADVERTISED  HEALTHY  RULE",
         'nvidia.com/gpu               5         1           5        4  resources.gpus[0] "*"',
         "nvidia.com/gpu.shared        2        10          20       20  sharing.timeSlicing.resources[0]",
-        "nvidia.com/gpu.mps           1         4           0        0  sharing.mps.resources[0]  " + limits,
+        "nvidia.com/gpu.mps           1         4           4        4  sharing.mps.resources[0]  " + limits,
         "",
         "LEFT OUT",
         "0000:02:00.0  NVIDIA T400 4GB        excluded  devices.exclude[0]",
-        "GPU-c5d38f6e  NVIDIA A100-SXM4-80GB  withheld  sharing.mps.resources[0]  " + reason,
-        "GPU-662077db  NVIDIA A100-SXM4-80GB  cordoned  devices.cordon[0]         " + listed,
+        "GPU-662077db  NVIDIA A100-SXM4-80GB  cordoned  devices.cordon[0]   listed Unhealthy under nvidia.com/gpu",
     ]
-    assert all(line.startswith("warning: ") for line in lines[11:])
+    assert all(line.startswith("warning: ") for line in lines[10:])
 
 
 def test_json_has_all_that_the_text_has_and_more(nvdp):
@@ -95,22 +90,18 @@ def test_json_has_all_that_the_text_has_and_more(nvdp):
     assert [(row["resource"], row["advertised"], row["healthy"]) for row in answer["resources"]] == [
         ("nvidia.com/gpu", 5, 4),
         ("nvidia.com/gpu.shared", 20, 20),
-        ("nvidia.com/gpu.mps", 0, 0),
+        ("nvidia.com/gpu.mps", 4, 4),
     ]
     mps = answer["resources"][2]
     assert mps == {
         "resource": "nvidia.com/gpu.mps",
         "strategy": "mps",
         "replicas": 4,
-        "advertised": 0,
-        "healthy": 0,
+        "advertised": 4,
+        "healthy": 4,
         "rule": "sharing.mps.resources[0]",
         "pattern": None,
-        "withheld": {
-            "reason": "NotBuilt",
-            "path": "sharing.mps.resources[0]",
-            "text": "not built yet (these devices would be shared through MPS)",
-        },
+        "withheld": None,
         "devices": [
             {
                 "uuid": "GPU-c5d38f6e-92a1-4b7c-8e0d-64f3a9b2c518",
@@ -120,13 +111,13 @@ def test_json_has_all_that_the_text_has_and_more(nvdp):
                 "parent": None,
                 "instance": None,
                 "profile": None,
-                "healthy": 0,
+                "healthy": 4,
                 "mpsThreadPercent": 50,
                 "mpsMemoryMib": 18432,
             }
         ],
     }
-    assert answer["leftOut"][2] == {
+    assert answer["leftOut"][1] == {
         "uuid": "GPU-662077db-fa3f-0d8f-9502-21ab0ef058a2",
         "pci": "0000:90:00.0",
         "product": "NVIDIA A100-SXM4-80GB",
@@ -193,7 +184,7 @@ def test_cards_that_ail_are_shown_with_the_cause(nvdp, write):
 
 @pytest.mark.parametrize(
     ("config", "machine"),
-    [("devices: {exclude: [0]}", "t4"), (NOT_BUILT, "t4"), ("", "none.yaml")],
+    [("devices: {exclude: [0]}", "t4"), (TOO_MANY_CLIENTS, "t4"), ("", "none.yaml")],
 )
 def test_an_empty_outcome_is_said_in_so_many_words(nvdp, write, config, machine):
     if machine == "none.yaml":
@@ -211,7 +202,7 @@ def test_an_empty_outcome_is_said_in_so_many_words(nvdp, write, config, machine)
     [
         "devices: {exclude: [0]}",
         "devices: {cordon: [7]}",
-        NOT_BUILT,
+        TOO_MANY_CLIENTS,
         "flags: {gfd: {noTimestamp: true}}",
         'resources: {gpus: [{pattern: "T4", name: nvidia.com/t4}]}',
     ],
@@ -416,7 +407,6 @@ def test_mig_devices_of_one_gpu_that_are_left_out_for_the_same_are_one_line(nvdp
 def test_mps_on_mig_devices_names_the_gpu_and_the_word_to_look_up(nvdp, write):
     config = "flags: {migStrategy: mixed}\nsharing: {mps: {resources: [{name: nvidia.com/mig-3g.71gb, replicas: 2}]}}\n"
     out = nvdp("--config", write(config), "--node", "h200-mig")[1]
-    assert "not on offer: EntryWithheld" in out
-    assert "EntryInvalid" not in out
+    assert "not on offer: MPSUnsupported" in out
     assert " GPU-" in out[out.index("LEFT OUT") :]
     assert "MIG-" not in "".join(line.partition("withheld")[2] for line in out.splitlines())
