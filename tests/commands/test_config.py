@@ -43,17 +43,14 @@ def test_an_invalid_file_gives_all_its_errors_on_stderr(file, capsys):
 
 
 def test_warnings_are_shown_and_do_not_make_a_file_invalid(file, capsys):
-    path = file("flags: {gdsEnabled: yes,\n  mpsRoot: /m}\nsharing: {mps: {resources: [{name: gpu, replicas: 2}]}}\n")
+    path = file("flags: {gdsEnabled: yes,\n  useNodeFeatureAPI: false,\n  gfd: {oneshot: true}}\n")
     assert main(["config", "check", path]) == 0
     out, err = capsys.readouterr()
     assert out == f"{path}: valid\n"
     assert err.splitlines() == [
         f"{path}:1:21: warning: flags.gdsEnabled: yes is read as true; write true",
-        (
-            f"{path}:3: warning: sharing.mps.resources[0]: not built yet (these devices would be shared through MPS); "
-            "what it concerns is withheld"
-        ),
-        f"{path}:2: warning: flags.mpsRoot: not built yet (MPS daemons would be looked for there); it is ignored",
+        f"{path}:2: warning: flags.useNodeFeatureAPI: not built yet (labels would be written to a file); it is ignored",
+        f"{path}:3: warning: flags.gfd.oneshot: not built yet (the node would be labelled once); it is ignored",
     ]
 
 
@@ -171,9 +168,9 @@ def test_check_as_json_says_of_each_file_what_the_lines_say(file, tmp_path: Path
 
 
 def test_check_as_json_without_a_target_has_no_differences_and_names_what_is_not_built(file, capsys):
-    assert main(["config", "check", "--json", file("\nflags: {mpsRoot: /m}\n")]) == 0
+    assert main(["config", "check", "--json", file("\nflags: {useNodeFeatureAPI: false}\n")]) == 0
     (checked,) = json.loads(capsys.readouterr().out)["files"]
-    assert [(it["path"], it["line"]) for it in checked["notBuilt"]] == [("flags.mpsRoot", 2)]
+    assert [(it["path"], it["line"]) for it in checked["notBuilt"]] == [("flags.useNodeFeatureAPI", 2)]
     assert "differences" not in checked
 
 
