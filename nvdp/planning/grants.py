@@ -54,8 +54,12 @@ class Granting:
         self._free: dict[str, set[str]] = {}
 
     def allow(self, resource: str, uuid: str) -> None:
-        """The GPU is free of every other form: the daemon of the resource may have it."""
-        self._free.setdefault(resource, set()).add(uuid)
+        """The GPU is free of every other form: the daemon of the resource may have it.
+
+        As long as nobody can tell who holds anything, no GPU is taken from whoever may have it.
+        """
+        if self._waiting.held.source is not None:
+            self._free.setdefault(resource, set()).add(uuid)
 
     def find_grant(self, uuid: str) -> str:
         """Why a GPU must not be offered otherwise yet, though no daemon is seen with it; empty if it may."""

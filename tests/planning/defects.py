@@ -14,9 +14,11 @@ import msgspec
 from nvdp.config.schema import ModeChange
 from nvdp.model.duration import build_duration
 from nvdp.model.listing import AllocateTrace, ListedDevice
+from nvdp.model.mps import Grant
 from nvdp.model.reasons import Cause
-from nvdp.planning.allotment import resolve_pins
+from nvdp.planning.allotment import allot, resolve_pins
 from nvdp.planning.ledger import Given, uuid_of_id
+from nvdp.planning.means import Means
 from nvdp.planning.plan import Inputs, Plan, build_plan
 from tests.planning.plugin_model import Planner
 
@@ -136,6 +138,37 @@ def _pin_anew(inputs: Inputs) -> Plan:
     return build_plan(_replace(inputs, pins=pins))
 
 
+def _trust_the_file(inputs: Inputs) -> Plan:
+    """What is listed and held under a name is taken to be in the form that the file has for it now."""
+    by_mps: dict[str, list[str]] = {}
+    for uuid, assignment in allot(inputs.config, inputs.inventory, inputs.pins).assignments.items():
+        if assignment.form.mps:
+            by_mps.setdefault(assignment.form.resource, []).append(uuid)
+    return build_plan(_replace(inputs, by_mps=by_mps))
+
+
+def _see(**change: Any) -> Planner:
+    """What is seen of the daemons of MPS is not what it is."""
+
+    def plan(inputs: Inputs) -> Plan:
+        assert inputs.means.mps is not None
+        view = _replace(inputs.means.mps, **change)
+        return build_plan(_replace(inputs, granted={}, means=_replace(inputs.means, mps=view)))
+
+    return plan
+
+
+def _grant(change: Callable[[Grant], Grant]) -> Planner:
+    """What the daemons of MPS are told is not what it is."""
+
+    def plan(inputs: Inputs) -> Plan:
+        right = build_plan(inputs)
+        told = {resource: change(grant) for resource, grant in right.grants.resources.items()}
+        return _replace(right, grants=_replace(right.grants, resources=told))
+
+    return plan
+
+
 def _leave_out_mps(inputs: Inputs) -> Plan:
     return build_plan(
         _replace(inputs, config=_replace(inputs.config, sharing=_replace(inputs.config.sharing, mps=None)))
@@ -168,6 +201,15 @@ DEFECTS: Final[dict[str, Planner]] = {
     "cordons are ignored": _heal(Cause.CORDONED),
     "exclusions are ignored": _block("devices", exclude=()),
     "what MPS has is offered whole": _leave_out_mps,
+    # MPS
+    "MPS is offered though no daemon answers": lambda inputs: build_plan(_replace(inputs, means=Means())),
+    "what MPS had is offered otherwise at once": _see(claims={}),
+    "by MPS or not is what the file says": _trust_the_file,
+    "what was by MPS is forgotten": lambda inputs: build_plan(_replace(inputs, by_mps={})),
+    "every card is free for MPS": _grant(
+        lambda grant: grant if grant.wanted is None else _replace(grant, free=grant.wanted.gpus)
+    ),
+    "nobody holds anything through MPS": _grant(lambda grant: _replace(grant, held=())),
     "indices and counts follow the numbering": _pin_anew,
     "cards that ail are offered": lambda inputs: build_plan(_replace(inputs, ailments={})),
     "replicas with a seven are left out": _devices(lambda device: None if device.id.endswith("::7") else device),

@@ -192,13 +192,14 @@ class Drawing:
             rest = chance.choice(["whole", "whole", "whole", "sliced", "sliced", "sliced", "one", "mps"])
             sliced_alike = rest == "sliced" and chance.random() < 0.6  # under the plain name, or as NAME.shared
             is_bare = sliced_alike and not rename_by_default
+            bare_mps = rest == "mps" and chance.random() < 0.6  # under the plain name, which nothing else can have
             for _ in range(chance.choice([0, 0, 0, 1, 1, 2])):
                 entry = {"name": name, "devices": self._draw_devices(cards, spelled)}
                 if entry["devices"] and chance.random() < 0.2:
-                    mps.append({**entry, **self._draw_mps(name)})
+                    mps.append({**entry, **self._draw_mps(name, bare=bare_mps)})
                 elif entry["devices"]:
                     time_slicing.append(
-                        {**entry, **self._draw_slices(name, bare=is_bare, by_default=rename_by_default)}
+                        {**entry, **self._draw_slices(name, bare=is_bare, by_default=rename_by_default, apart=bare_mps)}
                     )
             if rest == "sliced":
                 rename = {} if sliced_alike else {"rename": chance.choice(_SLICED_AS)}
@@ -206,7 +207,7 @@ class Drawing:
             elif rest == "one":
                 time_slicing.append({"name": name, "replicas": 1})
             elif rest == "mps":
-                mps.append({"name": name, **self._draw_mps(name)})
+                mps.append({"name": name, **self._draw_mps(name, bare=bare_mps)})
         chance.shuffle(time_slicing)
         time_slicing = _tell_counts_apart(time_slicing, suffix=".shared" if rename_by_default else "")
         mps = _tell_counts_apart(mps)
@@ -229,9 +230,14 @@ class Drawing:
         spelled.update(str(ref) for ref in refs)
         return refs
 
-    def _draw_slices(self, name: str, *, bare: bool, by_default: bool) -> dict[str, Any]:
-        """``bare``: all others of the name are slices of that name, so these can be, and none can be whole."""
+    def _draw_slices(self, name: str, *, bare: bool, by_default: bool, apart: bool) -> dict[str, Any]:
+        """``bare``: all others of the name are slices of that name, so these can be, and none can be whole.
+
+        ``apart``: the plain name is another's.
+        """
         chance = self._chance
+        if apart:
+            return {"replicas": chance.choice(_SHARED), "rename": chance.choice(_SLICED_AS)}
         if bare and chance.random() < 0.5:
             return {"replicas": chance.choice(_SHARED)}
         replicas = chance.choice(_REPLICAS)
@@ -241,8 +247,14 @@ class Drawing:
             return {"replicas": replicas}
         return {"replicas": replicas, "rename": chance.choice(_SLICED_AS)}
 
-    def _draw_mps(self, name: str) -> dict[str, Any]:
-        return {"replicas": self._chance.choice(_SHARED), "rename": f"{name}.mps"}
+    def _draw_mps(self, name: str, *, bare: bool) -> dict[str, Any]:
+        """``bare``: all others of the name are under MPS, so these can be. One replica is apart from more."""
+        chance = self._chance
+        if bare:
+            return {"replicas": chance.choice(_SHARED)}
+        if chance.random() < 0.2:
+            return {"replicas": 1, "rename": f"{name}.one"}
+        return {"replicas": chance.choice(_SHARED), "rename": f"{name}.mps"}
 
 
 def _tell_counts_apart(entries: list[dict[str, Any]], *, suffix: str = "") -> list[dict[str, Any]]:

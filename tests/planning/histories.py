@@ -6,6 +6,8 @@ checked at every list that is given out (``list_checks``) and after every step (
 
 from __future__ import annotations
 
+import dataclasses
+
 import msgspec
 
 from nvdp.planning.ledger import restore
@@ -55,6 +57,7 @@ class Node(Plugin):
         """Allocate reaches the plugin, which looks at its newest list."""
         if self.kubelet.chosen:
             _, call = self.kubelet.chosen.pop(number % len(self.kubelet.chosen))
+            call = dataclasses.replace(call, mps=self.is_by_mps(call.resource))
             (self.kubelet.in_flight if self._allows(call) else self.kubelet.refused).append(call)
 
     def _allows(self, call: Grant) -> bool:
@@ -109,6 +112,7 @@ class Node(Plugin):
             self.now = max(self.now + 1e-6, min(due))  # a clock moves on
             self.kubelet.pass_time(self.now)
             self.kubelet.read_sent(self.now)
+            self.keep_up()
             self._see(expire(self.presence, now=self.now, remove_after_s=self.config.devices.remove_after.seconds))
             self.turn()
             if how == "asking":
@@ -127,7 +131,8 @@ class Node(Plugin):
         return self.held.source is None or (self.plan is not None and self.plan.waiting)
 
     def settle(self) -> None:
-        """Pods end, the kubelet, its sources and all cards are well, and all is quiet for a while."""
+        """Pods end, the kubelet, its sources, all cards and ``nvdp mps`` are well, and all is quiet for a while."""
+        self.keeper.up = True
         self.set_kubelet_up(up=True)
         self.set_readable(readable=True)
         self.machine.heal()

@@ -18,11 +18,12 @@ Key = tuple[str, str]  # resource and device ID
 
 @dataclasses.dataclass(frozen=True)
 class Grant:
-    """The devices that one pod has, or is about to get."""
+    """The devices that one pod has, or is about to get; ``mps`` is whether it works on them through MPS."""
 
     pod: str
     resource: str
     device_ids: tuple[str, ...]
+    mps: bool = False
 
     @property
     def keys(self) -> list[Key]:
@@ -48,6 +49,7 @@ class Kubelet:
         self.refused: list[Grant] = []  # the plugin still counts them as under way
         self.streams: set[str] = set()
         self.answered: dict[Key, float] = {}
+        self.answered_by_mps: dict[Key, bool] = {}
         self.unrecorded: dict[str, float] = {}
         # Pods that the plugin cannot know of, until something that it reads names them; and those whose IDs left
         # because nobody could be asked for long enough.
@@ -177,6 +179,7 @@ class Kubelet:
             self.pods[grant.pod] = grant
             self.unrecorded[grant.pod] = now
         self.answered.update(dict.fromkeys(grant.keys, now))
+        self.answered_by_mps.update(dict.fromkeys(grant.keys, grant.mps))
 
     def pass_time(self, now: float) -> None:
         self.unrecorded = {pod: at for pod, at in self.unrecorded.items() if now - at < RECORDED_S}

@@ -6,10 +6,12 @@ that implies, this is the reading, here as in nvdp:
 
 - An entry is the same over an edit for as long as its block, its name, what that becomes, and its count are.
 - An index that no card had may mean one that comes later, but none that has had its place on the node until then.
-- A card that nobody finds is not counted anew, and one that a list names and that is of another resource is left alone.
+- A card that nobody finds is not counted anew, nor one that may turn out to be cut; and one that a list names and that
+  is of another resource is left alone.
 
-With ``migStrategy: mixed`` the MIG devices of a card are cards of their own, each under the name of its profile, and a
-reference to the card means all of them. Without, a card is one, and is kept back with any of its MIG devices.
+MPS is a form of its own, under whatever name. With ``migStrategy: mixed`` the MIG devices of a card are cards of their
+own, each under the name of its profile, and a reference to the card means all of them. Without, a card is one, and is
+kept back with any of its MIG devices.
 """
 
 from __future__ import annotations
@@ -30,14 +32,15 @@ List = tuple[object, Sequence[str]]
 
 @dataclasses.dataclass(frozen=True)
 class Said:
-    """A card is to be on offer under ``resource``, whole or in so many pieces."""
+    """A card is to be on offer under ``resource``, whole or in so many pieces, and perhaps by MPS."""
 
     resource: str
     replicas: int = 1
+    mps: bool = False
 
     @property
-    def form(self) -> tuple[str, bool]:
-        return self.resource, self.replicas > 1
+    def form(self) -> tuple[str, bool, bool]:
+        return self.resource, self.replicas > 1, self.mps
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,7 +145,8 @@ class Oracle:
         # 1. Excluded cards are gone; names are assigned by `resources`.
         taking = [unit for unit in units if unit.uuid not in self.excluded]
         names = {unit.uuid: _name(file, unit) for unit in taking}
-        gone = {unit.uuid for unit in units if unit.gpu.uuid in gone}
+        may_be_cut = {unit.uuid for unit in units if strategy != "none" and unit.gpu.mig is None}
+        gone = {unit.uuid for unit in units if unit.gpu.uuid in gone} | may_be_cut
         # 2. Entries with a list take their cards. One that names a card of another is withheld.
         takers: dict[str, Entry] = {}
         spoilt = []
@@ -163,9 +167,15 @@ class Oracle:
                 takers = dict.fromkeys(rest, entry) | takers
         # 5. Cards in no entry stay exclusive under their plain name.
         self.said = {uuid: Said(name) for uuid, name in names.items() if name is not None and uuid not in takers}
+        # MPS is for whole cards: an entry that has or names anything else is withheld.
+        parts = {part.uuid for gpu in gpus for part in _list_parts(gpu)}
+        in_mig_mode = {unit.uuid for unit in units if unit.gpu.mig is MigMode.ENABLED}
         for uuid, entry in takers.items():
-            if entry not in spoilt and entry.block == "timeSlicing":  # MPS waits for its daemon
-                self.said[uuid] = Said(entry.final, entry.replicas)
+            mine = {other for other, taker in takers.items() if taker is entry}
+            named = self._find_named((entry.key, entry.listed))
+            is_cut = entry.block == "mps" and (mine & in_mig_mode or named & parts)
+            if entry not in spoilt and not is_cut:
+                self.said[uuid] = Said(entry.final, entry.replicas, mps=entry.block == "mps")
 
     def _find_mine(self, entry: Entry, units: Sequence[Unit], names: Mapping[str, str | None]) -> list[str]:
         """The cards that the entry lists, without those of another resource."""

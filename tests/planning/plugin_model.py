@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Iterator
 
 import msgspec
 
+from nvdp.config.schema import MigStrategy, ModeChange
 from nvdp.model.health import Ailment
 from nvdp.model.held import Held, Source
 from nvdp.model.inventory import Gpu
+from nvdp.model.listing import Strategy
+from nvdp.model.mps import MpsGrants
 from nvdp.model.reasons import Cause
 from nvdp.planning.allotment import resolve_pins
 from nvdp.planning.assignment import Assignment
 from nvdp.planning.devices import list_instances
 from nvdp.planning.judging import find_unfit
 from nvdp.planning.ledger import Given, begin_anew, give, note_taken, restore, uuid_of_id
+from nvdp.planning.means import Means
 from nvdp.planning.plan import Inputs, Plan, build_plan
 from nvdp.planning.presence import Presence, lose_driver, merge_scan
 from tests.planning import list_checks
 from tests.planning.files import parse_file, share_all
 from tests.planning.hardware import Machine
+from tests.planning.keeper_model import LOOKS_S, Keeper
 from tests.planning.kubelet_model import Kubelet
 from tests.planning.oracle import Oracle
 
@@ -51,6 +57,11 @@ class Plugin:
         self.names: frozenset[str] = frozenset()
         self.pins: dict[str, str] = {}
         self.parents: dict[str, str] = {}
+        self.by_mps: dict[str, tuple[str, ...]] = {}
+        self.granted: dict[str, float] = {}
+        self.keeper = Keeper(self._find_holders)
+        self.told = MpsGrants()
+        self._keeper_at = self.now
         self.orphans: set[str] = set()  # MIG devices of which nobody can tell any more what GPU they were of
         self.plan: Plan | None = None
         self.plans = self.refused_edits = 0
@@ -93,9 +104,39 @@ class Plugin:
 
     @property
     def placed(self) -> dict[str, Assignment]:
-        """How each GPU that is there is to be offered."""
-        assignments = self.plan.assignments if self.plan is not None else {}
-        return {uuid: each for uuid, each in assignments.items() if uuid not in self.gone}
+        """How each GPU that is there is to be offered, unless it may turn out to be MIG devices."""
+        if self.plan is None:
+            return {}
+        may_be_cut = {gpu.uuid for gpu in self.gpus.values() if gpu.mig is None and self._cuts}
+        return {uuid: each for uuid, each in self.plan.assignments.items() if uuid not in self.gone | may_be_cut}
+
+    @property
+    def _cuts(self) -> bool:
+        return self.config.flags.mig_strategy is not MigStrategy.NONE
+
+    def is_by_mps(self, resource: str) -> bool:
+        """Whether what is listed under this name is so by MPS."""
+        return resource in self.given and self.given[resource].listed.facts.strategy is Strategy.MPS
+
+    # -- the daemons of MPS -----------------------------------------------------------------------------------------
+
+    def keep_up(self) -> None:
+        """``nvdp mps`` looks, as often as it does in the time that has passed."""
+        while self._keeper_at + LOOKS_S <= self.now:
+            self._keeper_at += LOOKS_S
+            self.keeper.look(self.told)
+
+    def set_keeper_up(self, *, up: bool) -> None:
+        self.keeper.up = up
+        self.turn()
+
+    def _find_holders(self, uuid: str) -> Iterator[tuple[str, str, bool]]:
+        """Pods that have the card, or a part of it."""
+        for grant in (*self.kubelet.pods.values(), *self.kubelet.in_flight):
+            if grant.pod not in self.kubelet.unknowable | self.kubelet.given_up:
+                mine = {self.find_gpu(uuid_of_id(device_id)) for device_id in grant.device_ids}
+                if uuid in mine:
+                    yield grant.pod, grant.resource, grant.mps
 
     # -- the plugin -------------------------------------------------------------------------------------------------
 
@@ -133,6 +174,9 @@ class Plugin:
             pins=self.pins,
             now=self.now,
             parents=self.parents,
+            by_mps=self.by_mps,
+            granted=self.granted,
+            means=Means(mps=self.keeper.view),
         )
 
     def _give(self, plan: Plan) -> None:
@@ -148,7 +192,10 @@ class Plugin:
             self._forget_reports(resource)
             self.kubelet.withdraw(resource)
         self.names |= set(plan.lists)
-        self.parents = dict(plan.parents)
+        self.parents, self.by_mps, self.granted = dict(plan.parents), dict(plan.by_mps), dict(plan.granted)
+        self.told = plan.grants
+        if self.config.allocation.mode_change is ModeChange.IMMEDIATE:
+            self._mix()
         refused = {
             (resource, device.id)
             for resource, given in self.given.items()
@@ -156,6 +203,13 @@ class Plugin:
             if not device.healthy
         }
         self.refused_at = {key: self.refused_at.get(key, self.now) for key in refused}
+
+    def _mix(self) -> None:
+        """By choice, who has a card goes on with it in the form in which it is on offer now."""
+        for pod, grant in self.kubelet.pods.items():
+            listed = self.given[grant.resource].listed.healthy_by_gpu if grant.resource in self.given else {}
+            if any(listed.get(uuid_of_id(device_id)) for device_id in grant.device_ids):
+                self.kubelet.pods[pod] = dataclasses.replace(grant, mps=self.is_by_mps(grant.resource))
 
     def _note_taken(self, resource: str) -> None:
         """All streams have the newest list, or there is none."""
@@ -182,11 +236,12 @@ class Plugin:
         self._reports.clear()
         self.given.clear()
         self.refused_at.clear()
+        self.granted = {}
         before = {} if forget else self.placed
         self.plan = self._presence = None
         self.held = self.kubelet.read_holders(self.now)
         if forget:
-            self.names, self.pins, self.parents = frozenset(), {}, {}
+            self.names, self.pins, self.parents, self.by_mps = frozenset(), {}, {}, {}
             held = (device_id for grant in self.kubelet.pods.values() for device_id in grant.device_ids)
             self.orphans |= {uuid_of_id(device_id) for device_id in held}
             self.oracle.forget()

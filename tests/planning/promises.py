@@ -14,8 +14,11 @@ from nvdp.config.schema import ModeChange
 from nvdp.model.listing import AllocateTrace
 from nvdp.model.reasons import Cause
 from tests.planning.kubelet_model import Grant, Key
-from tests.planning.list_checks import QUIET_S, READ_S, Form, find_used, form_of
+from tests.planning.list_checks import QUIET_S, READ_S, find_used, form_of
 from tests.planning.oracle import Said
+
+Form = tuple[str, bool, bool]
+"""Resource, whether in pieces, whether by MPS."""
 
 if TYPE_CHECKING:
     from tests.planning.plugin_model import Plugin
@@ -53,7 +56,7 @@ def _find_offered(node: Plugin) -> dict[str, Counter[Form]]:
         assert len({device.numa_node is None for device in healthy}) <= 1, f"{resource} is topology-aware in part"
         for device in healthy:
             gpu, form = form_of(resource, device.id)
-            offered.setdefault(gpu, Counter())[form] += 1
+            offered.setdefault(gpu, Counter())[*form, node.is_by_mps(resource)] += 1
     return offered
 
 
@@ -66,21 +69,30 @@ def _check_offered(node: Plugin, offered: Mapping[str, Counter[Form]]) -> None:
         assert gpu not in node.ailments, f"{gpu} ails and is on offer as {forms}"
         assert forms == {said[gpu].form: said[gpu].replicas}, f"{gpu} is on offer as {forms}, the file says {said[gpu]}"
         _check_free(node, gpu, said[gpu])
+        if said[gpu].mps:
+            assert not _is_mps_in_the_way(node, gpu, said[gpu]), f"{gpu} is on offer, and no daemon of MPS has it"
+        else:
+            assert node.find_gpu(gpu) not in node.keeper.claims, f"{gpu} is on offer as {forms}, and MPS has it"
 
 
 def _check_free(node: Plugin, gpu: str, said: Said) -> None:
     """No more is free than the file's number less what pods have, however many more it was before."""
-    form = (gpu, said.form)
+    form = (gpu, said.form[:2])
     used = {device_id for device_id in find_used(node, said.resource) if form_of(said.resource, device_id) == form}
     free = set(node.given[said.resource].listed.healthy_by_gpu[gpu]) - used
     assert len(free) == max(0, said.replicas - len(used)), f"{gpu}: {len(free)} free of {said}, {len(used)} in use"
 
 
 def _check_promised_once(node: Plugin, offered: Mapping[str, Counter[Form]]) -> None:
-    promised = {key: grant.pod for grant in _known_grants(node) for key in grant.keys}
-    fresh = {key: "an Allocate" for key, at in node.kubelet.answered.items() if node.now - at < QUIET_S}
-    for (resource, device_id), who in (fresh | promised).items():
-        gpu, form = form_of(resource, device_id)
+    promised = {key: (grant.pod, grant.mps) for grant in _known_grants(node) for key in grant.keys}
+    fresh = {
+        key: ("an Allocate", node.kubelet.answered_by_mps[key])
+        for key, at in node.kubelet.answered.items()
+        if node.now - at < QUIET_S
+    }
+    for (resource, device_id), (who, by_mps) in (fresh | promised).items():
+        gpu, known = form_of(resource, device_id)
+        form = (*known, by_mps)
         others = [other for other in offered.get(gpu, ()) if other != form]
         assert not others, f"{device_id} of {resource} is promised to {who}, and {gpu} is on offer as {others}"
         for other in _find_rivals(node, gpu):
@@ -100,7 +112,7 @@ def _check_free_is_offered(node: Plugin, offered: Mapping[str, Counter[Form]]) -
     assert node.plan is not None
     known = _find_known(node)
     for uuid, said in node.oracle.said.items():
-        if uuid in node.oracle.cordoned or uuid in node.ailments:
+        if uuid in node.oracle.cordoned or uuid in node.ailments or _is_mps_in_the_way(node, uuid, said):
             continue
         others = [key for form, keys in known.get(uuid, {}).items() if form != said.form for key in keys]
         rivals = (known.get(rival, {}) for rival in _find_rivals(node, uuid))
@@ -129,7 +141,7 @@ def _check_unread_leave(node: Plugin) -> None:
             if since is None or device.id in used:
                 continue
             said = node.oracle.said.get(device.gpu_uuid)
-            is_alike = said is not None and said.form == form_of(resource, device.id)[1]
+            is_alike = said is not None and said.form == _remember_form(node, resource, device.id)[1]
             if is_alike or node.find_gpu(device.gpu_uuid) not in node.gpus:
                 waits_s = node.now - max(unread_at, since)
                 assert waits_s < node.config.devices.remove_after.seconds + READ_S, f"{device.id} does not leave"
@@ -141,9 +153,25 @@ def _find_known(node: Plugin) -> dict[str, dict[Form, list[Key]]]:
     keys = {(resource, device.id) for resource, given in node.given.items() for device in given.listed.devices}
     keys |= {(held.resource, held.device_id) for held in node.held.holdings if held.resource in node.given}
     for resource, device_id in keys:
-        gpu, form = form_of(resource, device_id)
+        gpu, form = _remember_form(node, resource, device_id)
         known.setdefault(gpu, {}).setdefault(form, []).append((resource, device_id))
     return known
+
+
+def _remember_form(node: Plugin, resource: str, device_id: str) -> tuple[str, Form]:
+    """In which form the ID was on offer last, as the plan has it."""
+    assert node.plan is not None
+    gpu, form = form_of(resource, device_id)
+    return gpu, (*form, gpu in node.plan.by_mps.get(resource, ()))
+
+
+def _is_mps_in_the_way(node: Plugin, uuid: str, said: Said) -> bool:
+    """Whether its daemon does not have it yet; or another one still has it, or may take it."""
+    view, gpu = node.inputs.means.mps, node.find_gpu(uuid)
+    if not said.mps:
+        return gpu in view.claims or gpu in node.inputs.granted
+    daemon = view.daemons.get(said.resource)
+    return bool(view.problem) or daemon is None or uuid not in daemon.running.gpus
 
 
 def _is_in_the_way(node: Plugin, key: Key) -> bool:
