@@ -13,6 +13,7 @@ import pytest
 
 from nvdp.simulate.kubelet import Kubelet
 from tests.daemon.compiled import CompiledMachine
+from tests.daemon.mps import Keeper, MpsSide
 from tests.daemon.node import GPU, KUBELETS, ConfigMap, Machine, build_config, healthy
 from tests.daemon.process import LIMIT_S, Daemon, check_line
 
@@ -88,6 +89,27 @@ def config_map(root: Path) -> ConfigMap:
     return ConfigMap(root / "config")
 
 
+@pytest.fixture
+def mps(root: Path, machine: Machine, config_map: ConfigMap) -> Iterator[MpsSide]:
+    """``nvdp mps`` with the control daemon's twin; runs from ``mps.start()`` on."""
+    side = MpsSide(root, machine, config_map)
+    yield side
+    side.end()
+    for keeper in side.keepers:
+        print(f"the log of nvdp mps {keeper.pid}:", *keeper.log, *keeper.log.texts, sep="\n")  # noqa: T201 - as above
+        assert not keeper.log.texts
+        for line in keeper.log:
+            check_line(line)
+
+
+@pytest.fixture
+def keeper(root: Path) -> Iterator[Keeper]:
+    """Stands in for ``nvdp mps`` from the start of the test."""
+    standing_in = Keeper(root / "mps", root / "state")
+    yield standing_in
+    standing_in.stop()
+
+
 class Start:
     """Starts daemons of this node. Those that still run at the end are stopped, and must end well and quickly."""
 
@@ -113,7 +135,7 @@ class Start:
             *("--config-file", config_file or self._config_map.file),
             *("--kubelet-root", self._kubelet.directory.parent),
             *self._machine.flags,
-            *("--state-dir", self._root / "state", "--run-dir", self._root / "run"),
+            *("--state-dir", self._root / "state", "--run-dir", self._root / "run", "--mps-dir", self._root / "mps"),
             *("--log-format", "json"),
             *flags,
             **options,

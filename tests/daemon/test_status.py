@@ -221,15 +221,26 @@ def test_a_driver_that_hangs_as_a_whole(daemon, machine, config_map, status):
     assert "nvmlDeviceGetCount did not return within 1s → the driver hangs: look for NVRM in dmesg" in asked.findings[0]
 
 
-def test_an_entry_that_is_withheld(kubelet, start, status):
+@on_node(machine={"computeCapability": "6.1"})
+def test_an_entry_that_the_card_cannot_do(kubelet, start, status):
     start(build_config(sharing=MPS)).wait_ready()
 
-    asked = status("EntryWithheld: ")
+    asked = status("MPSUnsupported: ")
 
     assert (asked.code, asked.verdict) == (3, "ready, but degraded")
-    assert "sharing.mps.resources[0]: not built yet" in asked.findings[0]
+    assert "has compute capability 6.1; MPS needs 7.0; not on offer" in asked.findings[0]
     assert f"not on offer: GPU 1 ({gpu_uuid(1)}" in asked.findings[0]
-    assert "→ this version cannot do that: take sharing.mps.resources[0] out of" in asked.findings[0]
+    assert "→ correct sharing.mps.resources[0] in " in asked.findings[0]
+
+
+def test_a_control_daemon_that_is_not_there(kubelet, start, status):
+    start(build_config(sharing=MPS), wait=True)
+
+    asked = status("MPSDaemonFailed: ")
+
+    assert (asked.code, asked.verdict) == (4, "not ready: NotRegistered")
+    assert "nvidia.com/gpu.mps: nvdp mps does not run on this node" in asked.findings[0]
+    assert "→ is there a pod of the DaemonSet nvdp-mps on this node?" in asked.findings[0]
 
 
 def test_holders_that_nobody_knows(kubelet, daemon, status):

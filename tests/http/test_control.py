@@ -68,7 +68,7 @@ STATUS = Status(
     unreadable=(UnreadableGpu(index=1, pci=None, fault=Fault(call="c", kind="k", text="t")),),
     holders=(Holding(resource="nvidia.com/gpu", device_id="GPU-0", namespace="team", pod="pod", container="main"),),
     waits=(Wait(gpu_uuid="GPU-0", before="a", after="b", devices=1, holders=("team/pod",), since=1.0),),
-    withheld=(Withheld(gpu_uuid="GPU-2", reason="NotBuilt", path="sharing.mps", text="not built yet"),),
+    withheld=(Withheld(gpu_uuid="GPU-2", reason="MPSUnsupported", path="sharing.mps.resources[0]", text="too old"),),
     unmatched=("devices.cordon[0]: 7 is not on this node",),
     troubles=(Trouble(reason="PortTaken", text="port 9402 is in use"),),
 )  # fmt: skip
