@@ -27,7 +27,7 @@ class Day:
 
     def __init__(self, chance):
         self.chance = chance
-        self.node = VirtualNode()
+        self.node = VirtualNode(runs_mps=True)
         self.node.recorded_s = chance.choice([0.0, 0.5, 1.9])
         self.machine = Machine(chance.choice([2, 3, 5]))
         self.oracle = Oracle()

@@ -42,7 +42,14 @@ from tests.virtual.recorder import Recorder
 class VirtualNode:
     """The supervisor and everything around it. ``run`` lets time pass; everything else happens at the moment."""
 
-    def __init__(self, *, last_good: Config | None = None, held: Held | None = None, edits_wait_s: float = 0.0) -> None:
+    def __init__(
+        self,
+        *,
+        last_good: Config | None = None,
+        held: Held | None = None,
+        edits_wait_s: float = 0.0,
+        runs_mps: bool = False,
+    ) -> None:
         self.clock = Clock()
         self.clock.idle = self._serve
         self.record = Recorder()
@@ -57,6 +64,7 @@ class VirtualNode:
         self.pauses: list[Order | None] = []
         self.judged: list[tuple[DeviceListStrategy, ...]] = []
         self.wishes: list[CdiWish] = []
+        self._runs_mps = runs_mps
         self.granted: list[MpsGrants] = []
         self.writes_specs_s: float | None = 0.1  # None: what is wished for is not written
         self.at_wish: Callable[[], None] = lambda: None  # what happens at the same moment
@@ -82,7 +90,7 @@ class VirtualNode:
         self.steering = Steering(
             self, ordered=None, log=self.record, clock=lambda: self.clock.now, wall=lambda: self.clock.now
         )
-        self.mps = VirtualMps(self.clock, self.granted)
+        self.mps = VirtualMps(self.clock, self.granted, runs=self._runs_mps)
         self.supervisor = Supervisor(
             self.clock,
             Collaborators(
