@@ -7,12 +7,45 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
+import msgspec
+
+from nvdp.model.held import Holding
 from nvdp.model.listing import ListedDevice
+from nvdp.model.reasons import Cause
+from nvdp.planning.allotment import Allotment
 from nvdp.planning.assignment import Assignment, Withheld
 from nvdp.planning.devices import Device
+from nvdp.planning.ledger import Given, uuid_of_id
 from nvdp.planning.sizing import LIMIT_BYTES, device_bytes, gpu_bytes
 
 _MOST_DEVICE_BYTES = device_bytes(id_length=64, numa_node=1024)
+
+
+def limit_lists(
+    allotment: Allotment,
+    given: Mapping[str, Given],
+    holders: Mapping[str, Mapping[str, Holding]],
+    *,
+    numa_hints: bool,
+) -> Allotment:
+    """The allotment without the devices for which there is no room, given what was given out last and is held."""
+    excess = withhold_excess(
+        allotment.devices,
+        allotment.assignments,
+        offered={
+            device.gpu_uuid
+            for record in given.values()
+            for device in record.listed.devices
+            if device.cause is not Cause.WITHDRAWING
+        },
+        held={uuid_of_id(device_id) for holdings in holders.values() for device_id in holdings},
+        numa_hints=numa_hints,
+    )
+    return msgspec.structs.replace(
+        allotment,
+        assignments={uuid: each for uuid, each in allotment.assignments.items() if uuid not in excess},
+        withheld={**allotment.withheld, **excess},
+    )
 
 
 def withhold_excess(

@@ -39,8 +39,11 @@ def choose_checked(listed: ResourceList, device_ids: Sequence[str]) -> Checked:
 
     An ID that is no UUID is a share, whose others may well be at work; so is a MIG device, whose processes the driver
     tells of the GPU as a whole. A GPU whose ID is being withdrawn is perhaps
-    shared already (``modeChange: immediate``). Of an ID that is not listed nothing is known.
+    shared already (``modeChange: immediate``). Of an ID that is not listed nothing is known. Where MPS has the GPU, a
+    server is always there, and others may be its clients.
     """
+    if listed.facts.mps is not None:
+        return Checked()
     parts = {gpu.uuid for gpu in listed.facts.gpus if gpu.parent_uuid}
     asked: list[str] = []
     unanswered: dict[str, str] = {}

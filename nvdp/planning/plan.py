@@ -22,18 +22,15 @@ from nvdp.planning.agenda import Agenda
 from nvdp.planning.allotment import Allotment, allot
 from nvdp.planning.assignment import Assignment, Form, Withheld
 from nvdp.planning.by_cdi import ByCdi, follow_by_cdi
-from nvdp.planning.by_mps import follow_by_mps
-from nvdp.planning.daemons import Daemons
+from nvdp.planning.clients import Clients
 from nvdp.planning.devices import Device
-from nvdp.planning.facts import build_facts, build_mps_facts
-from nvdp.planning.fitting import fit, withhold_excess
-from nvdp.planning.grants import Granting
+from nvdp.planning.facts import build_facts
+from nvdp.planning.fitting import fit, limit_lists
 from nvdp.planning.indices import Indices, Renumbered, judge_indices
 from nvdp.planning.leaving import Leaving, Lists
-from nvdp.planning.ledger import ByMps, Given, find_known, find_leaving, number_of_id, our_holdings, uuid_of_id
+from nvdp.planning.ledger import ByMps, Given, find_known, find_leaving, number_of_id, our_holdings
 from nvdp.planning.locality import Locality
 from nvdp.planning.means import Means
-from nvdp.planning.mps_specs import build_specs
 from nvdp.planning.numbering import choose_numbers
 from nvdp.planning.provision import find_unmet, uses_cdi
 from nvdp.planning.rivals import Rivals, find_parents
@@ -119,23 +116,7 @@ def build_plan(inputs: Inputs) -> Plan:
     # A name of the file's own is ours even where the memory of having used it was lost with the state directory.
     named = {assignment.form.resource for assignment in allotment.assignments.values()}
     holders = our_holdings(inputs.held, names=inputs.names | inputs.given.keys() | named)
-    excess = withhold_excess(
-        allotment.devices,
-        allotment.assignments,
-        offered={
-            device.gpu_uuid
-            for given in inputs.given.values()
-            for device in given.listed.devices
-            if device.cause is not Cause.WITHDRAWING
-        },
-        held={uuid_of_id(device_id) for holdings in holders.values() for device_id in holdings},
-        numa_hints=inputs.config.allocation.numa_hints,
-    )
-    fitting = msgspec.structs.replace(
-        allotment,
-        assignments={uuid: each for uuid, each in allotment.assignments.items() if uuid not in excess},
-        withheld={**allotment.withheld, **excess},
-    )
+    fitting = limit_lists(allotment, inputs.given, holders, numa_hints=inputs.config.allocation.numa_hints)
     return _Drafting(inputs, fitting, holders).finish()
 
 
@@ -144,13 +125,12 @@ class _Drafting:
 
     def __init__(self, inputs: Inputs, allotment: Allotment, holders: Mapping[str, Mapping[str, Holding]]) -> None:
         self._inputs = inputs
-        self._allotment = allotment
         self._devices = allotment.devices
         self._assignments = allotment.assignments
         self._withheld = allotment.withheld
         self._cordoned = allotment.cordoned
         self._holders = holders
-        self._known = known = find_known(inputs.given, holders, inputs.by_mps)
+        known = find_known(inputs.given, holders, inputs.by_mps)
         self._parents = find_parents(inputs.inventory.gpus, known, inputs.parents)
         self._rivals = Rivals(self._devices, known, self._parents)
         self._locality = Locality(
@@ -175,15 +155,15 @@ class _Drafting:
         self._planned: dict[str, int] = {}
         self._changes: list[ModeChange] = []
         self._agenda = Agenda()
-        self._daemons = Daemons(inputs.means.mps)
-        self._specs = build_specs(inputs.config, allotment)
-        self._missing = self._find_missing()
-        self._told_by_mps: dict[tuple[str, str], bool] = {}
-        self._granting = Granting(
-            assignments=self._assignments,
+        self._clients = Clients(
+            config=inputs.config,
+            allotment=allotment,
+            view=inputs.means.mps,
             given=inputs.given,
+            holders=holders,
+            known=known,
+            by_mps=inputs.by_mps,
             granted=inputs.granted,
-            daemons=self._daemons,
             waiting=self._waiting,
             agenda=self._agenda,
         )
@@ -207,7 +187,7 @@ class _Drafting:
             agenda=self._agenda,
         ).keep(self._lists)
         means = self._inputs.means
-        grants = self._granting.finish(self._inputs.config, self._specs, self._known)
+        grants = self._clients.grant()
         return Plan(
             devices=self._devices,
             lists={resource: self._build_list(resource) for resource in sorted(self._lists)},
@@ -228,12 +208,10 @@ class _Drafting:
             ),
             parents=self._parents,
             unmet=tuple(find_unmet(self._inputs.config, imex_channels=means.imex_channels, cdi=means.specs)),
-            missing=self._missing,
-            by_mps=follow_by_mps(
-                self._inputs.by_mps, offered=self._told_by_mps, known=self._known, held=self._inputs.held
-            ),
+            missing=self._clients.missing,
+            by_mps=self._clients.follow(),
             grants=grants,
-            granted=self._granting.granted,
+            granted=self._clients.granted,
             check_at=self._agenda.check_at,
             ask_since=self._agenda.ask_since,
             waiting=self._agenda.waiting,
@@ -253,7 +231,7 @@ class _Drafting:
                 imex_channels=means.imex_channels,
                 cdi_names=means.specs.names if means.specs is not None else (),
                 connections=self._inputs.inventory.connections,
-                mps=build_mps_facts(self._inputs.config, self._allotment, self._specs.get(resource), means.mps),
+                mps=self._clients.build_facts(resource),
             ),
         )
 
@@ -268,10 +246,9 @@ class _Drafting:
         own = self._rivals.find_own(device, form)
         numbers = self._numbers(own, assignment, form) if form.shared else (None,)
         self._planned[form.resource] = self._planned.get(form.resource, 0) + len(numbers)
-        if form.resource in self._missing:
+        if form.resource in self._clients.missing:
             return
-        if cause is None or all(old.resource != form.resource for old in self._known.get(device.uuid, ())):
-            self._told_by_mps[form.resource, device.uuid] = form.mps
+        self._clients.note(device, form, is_healthy=cause is None)
         numa_node = self._locality.find_node(form.resource, device)
         listed = self._lists.setdefault(form.resource, {})
         for number in numbers:
@@ -299,30 +276,11 @@ class _Drafting:
                 cause, text = Cause.HELD, f"{who} as {old}"
         if device.uuid in self._numbering.renumbered:
             cause, text = Cause.HELD, self._numbering.renumbered[device.uuid].text
-        if form.mps and cause is None and not is_gone:
-            self._granting.allow(form.resource, device.uuid)
         if cause is None:
-            cause, text = self._judge_mps(device, form)
+            cause, text = self._clients.judge(device, form, is_gone=is_gone)
         if device.uuid in self._cordoned:
             return Cause.CORDONED, self._cordoned[device.uuid]
         return (ailment.cause, ailment.text) if ailment is not None else (cause, text)
-
-    def _judge_mps(self, device: Device, form: Form) -> tuple[Cause | None, str]:
-        """Whether its control daemon answers; or of another form, whether no daemon has its GPU, or may take it."""
-        if form.mps:
-            return self._daemons.find_fault(form.resource, device.uuid) or (None, "")
-        claim = self._daemons.find_claim(device.gpu.uuid) or self._granting.find_grant(device.gpu.uuid)
-        return (Cause.HELD, claim) if claim else (None, "")
-
-    def _find_missing(self) -> dict[str, str]:
-        """What MPS shares, and nobody knows of yet, is not given out before its daemon has answered once."""
-        return {
-            resource: self._daemons.describe(resource)
-            for resource in self._specs
-            if resource not in self._inputs.given
-            and resource not in self._holders
-            and not self._daemons.is_ready(resource)
-        }
 
     def _numbers(self, ids: Sequence[str], assignment: Assignment, form: Form) -> tuple[int, ...]:
         """The replica numbers to offer. An Allocate that no answer about holders can show yet counts as a holder."""

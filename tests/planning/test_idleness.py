@@ -10,6 +10,7 @@ from nvdp.model.listing import ListedDevice, ResourceList
 from nvdp.model.reasons import Cause
 from nvdp.planning.idleness import Checked, Foreign, choose_checked, describe_foreign
 from nvdp.planning.plan import build_plan
+from tests.planning.mps_values import card, mps_file, plan_of
 from tests.planning.values import GPU, gpu, inputs, parse, sliced, uuid
 
 
@@ -26,6 +27,11 @@ def test_a_gpu_that_is_given_out_whole_must_be_idle(config):
 def test_a_share_of_a_gpu_need_not_be_idle():
     [listed] = build_plan(inputs(sliced(2), gpu(0))).lists.values()
     assert choose_checked(listed, [device.id for device in listed.devices]) == Checked()
+
+
+def test_a_gpu_that_mps_has_need_not_be_idle_as_its_server_is_there():
+    listed = plan_of(mps_file("name: gpu, replicas: 1"), card(0)).lists[GPU]
+    assert choose_checked(listed, [uuid(0)]) == Checked()
 
 
 def test_of_an_id_that_is_not_listed_nothing_is_asked():
