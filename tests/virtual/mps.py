@@ -1,60 +1,132 @@
-"""``nvdp mps`` beside a virtual node: what it is told, and what it, or a test, has it say."""
+"""``nvdp mps`` beside a virtual node: takes what is granted, gives back what no pod holds, and tells a moment later."""
 
 from __future__ import annotations
 
-import msgspec
+from collections.abc import Callable, Mapping
 
 from nvdp.model.inventory import ComputeMode
-from nvdp.model.mps import DaemonReport, DaemonSpec, MpsGrants, MpsView, Phase
+from nvdp.model.mps import DaemonReport, DaemonSpec, Grant, MpsGrants, MpsView, Phase
 from nvdp.services.events import MpsSeen
 from tests.virtual.clock import Clock
 
-FOLLOWS_S = 1.0
+AWAY = "nvdp mps does not run on this node"
+HEARS_S = 0.7  # from a grant to its being read
+ACTS_S = 0.3  # from then to what is done about it
+TELLS_S = 0.5  # from then to its being seen
 
 
 class VirtualMps:
-    """Takes the place of both services, of what the plugin hears and of what it tells.
+    """Stands in for both services, for what the plugin hears and for what it tells; the same over its restarts.
 
-    If it ``runs``, daemons follow what is granted a second later; else nothing is said but what a test says.
+    Reads the newest grants ``HEARS_S`` after they came, does what they say ``ACTS_S`` after that, and is heard
+    ``TELLS_S`` later: it may act on grants that have just been replaced. It is not there before ``come``, and silent
+    after ``go``: its daemons run on, and nobody tells of them.
     """
 
-    def __init__(self, clock: Clock, told: list[MpsGrants], *, runs: bool) -> None:
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._runs = runs
+        self._due: list[tuple[float, Callable[[], None]]] = []
         self._running: dict[str, DaemonSpec] = {}
-        self.told = told
-        self.found = told[-1] if told else MpsGrants()
-        self.is_used = False
-        self._said: MpsView | None = None
+        self._down: frozenset[str] = frozenset()
+        self._is_there = False
+        self._told: MpsView | None = None
+        self.grants: list[MpsGrants] = []
+        self.used: list[bool] = []
 
-    def use(self, *, is_used: bool) -> None:
-        self.is_used = is_used
+    # The plugin's side.
+
+    @property
+    def found(self) -> MpsGrants:
+        return self.grants[-1] if self.grants else MpsGrants()
 
     def want(self, grants: MpsGrants) -> None:
-        if self.told[-1:] == [grants] and self._said is not None:
+        if not self.grants or grants != self.grants[-1]:
+            self.grants.append(grants)
+            self._later(HEARS_S, self._hear)
+
+    def use(self, *, is_used: bool) -> None:
+        if not self.used or self.used[-1] is not is_used:
+            self.used.append(is_used)
+
+    # What a test does.
+
+    def come(self) -> None:
+        """It starts, and finds what it had."""
+        self._is_there = True
+        self._later(HEARS_S, self._hear)
+
+    def go_on(self) -> None:
+        """The clock was told to forget, as the plugin has ended, and time went on: for this one nothing has changed."""
+        due, self._due = self._due, []
+        for at, action in due:
+            self._later(max(0.0, at - self._clock.now), action)
+
+    def go(self) -> None:
+        """It is killed: nobody tells any more, and what it had it has."""
+        self._is_there = False
+        self._tell()
+
+    def fail(self, *resources: str) -> None:
+        """These daemons, and no others, do not answer."""
+        self._down = frozenset(resources)
+        self._tell()
+
+    @property
+    def view(self) -> MpsView:
+        """What is to be seen now."""
+        gpus = {uuid: ComputeMode.DEFAULT.value for spec in self._running.values() for uuid in spec.gpus}
+        if not self._is_there:
+            return MpsView(problem=AWAY, claims=gpus)
+        names = {*self._running, *(self.grants[-1].resources if self.grants else ())}
+        return MpsView(daemons={name: self._build_report(name) for name in sorted(names)}, claims=gpus)
+
+    def _build_report(self, resource: str) -> DaemonReport:
+        running = self._running.get(resource)
+        if running is None:
+            return DaemonReport(phase=Phase.WAITING, text="its GPUs are not free")
+        if resource in self._down:
+            return DaemonReport(phase=Phase.FAILED, text="ended", exit_code=1, running=running)
+        return DaemonReport(phase=Phase.READY, running=running, pid=7)
+
+    def _later(self, seconds: float, action: Callable[[], None]) -> None:
+        """It happens whatever becomes of the plugin meanwhile."""
+        entry = (self._clock.now + seconds, action)
+
+        def happen() -> None:
+            self._due.remove(entry)
+            action()
+
+        self._due.append(entry)
+        self._clock.after(seconds, happen)
+
+    def _hear(self) -> None:
+        if self._is_there and self.grants:
+            wishes = self.grants[-1].resources
+            self._later(ACTS_S, lambda: self._obey(wishes))
+
+    def _obey(self, wishes: Mapping[str, Grant]) -> None:
+        if not self._is_there:
             return
-        self.told.append(grants)
-        if self._runs:
-            self._clock.after(FOLLOWS_S, self._follow)
+        for resource, running in [*self._running.items()]:
+            grant = wishes.get(resource, Grant())
+            if grant.wanted != running and (grant.at_once or not grant.held):
+                del self._running[resource]
+        for resource, grant in wishes.items():
+            taken = {uuid for spec in self._running.values() for uuid in spec.gpus}
+            if grant.wanted is None or resource in self._running or taken.intersection(grant.wanted.gpus):
+                continue
+            if grant.at_once or set(grant.wanted.gpus) <= {*grant.free, *grant.held}:
+                self._running[resource] = grant.wanted
+        self._tell()
 
     def say(self, view: MpsView) -> None:
-        if view != self._said:
-            self._said = view
-            self._clock.put(MpsSeen(view=view, at=self._clock.now))
+        """This is seen, whatever there is."""
+        self._told = view
+        self._clock.put(MpsSeen(view=view, at=self._clock.now))
 
-    def _follow(self) -> None:
-        granted = self.told[-1].resources
-        for resource, grant in granted.items():
-            if grant.held and resource in self._running and not grant.at_once:
-                continue
-            self._running.pop(resource, None)
-            gpus = tuple(uuid for uuid in grant.wanted.gpus if uuid in grant.free) if grant.wanted is not None else ()
-            if gpus:
-                self._running[resource] = msgspec.structs.replace(grant.wanted, gpus=gpus)
-        self._running = {resource: spec for resource, spec in self._running.items() if resource in granted}
-        self.say(
-            MpsView(
-                daemons={one: DaemonReport(phase=Phase.READY, running=spec) for one, spec in self._running.items()},
-                claims={uuid: ComputeMode.DEFAULT.value for spec in self._running.values() for uuid in spec.gpus},
-            )
-        )
+    def _tell(self) -> None:
+        self._later(TELLS_S, self._post)
+
+    def _post(self) -> None:
+        if self.view != self._told:
+            self.say(self.view)

@@ -14,7 +14,6 @@ from nvdp.model.cdi import CdiClass, CdiState, CdiWish, qualify
 from nvdp.model.held import Held, Holding, Source
 from nvdp.model.inventory import Gpu
 from nvdp.model.listing import DeviceListStrategy, ResourceList
-from nvdp.model.mps import MpsGrants
 from nvdp.model.pause import Pause as Order
 from nvdp.model.status import DriverState, DriverStatus, Status
 from nvdp.services.adoption import Adoption
@@ -64,8 +63,9 @@ class VirtualNode:
         self.pauses: list[Order | None] = []
         self.judged: list[tuple[DeviceListStrategy, ...]] = []
         self.wishes: list[CdiWish] = []
-        self._runs_mps = runs_mps
-        self.granted: list[MpsGrants] = []
+        self.mps = VirtualMps(self.clock)
+        if runs_mps:
+            self.mps.come()
         self.writes_specs_s: float | None = 0.1  # None: what is wished for is not written
         self.at_wish: Callable[[], None] = lambda: None  # what happens at the same moment
         self._edits_wait_s = edits_wait_s
@@ -90,7 +90,7 @@ class VirtualNode:
         self.steering = Steering(
             self, ordered=None, log=self.record, clock=lambda: self.clock.now, wall=lambda: self.clock.now
         )
-        self.mps = VirtualMps(self.clock, self.granted, runs=self._runs_mps)
+        self.mps.say(self.mps.view)
         self.supervisor = Supervisor(
             self.clock,
             Collaborators(
@@ -214,6 +214,7 @@ class VirtualNode:
         """The process ends, and after ``seconds`` another goes on with what the state directory and pods have."""
         self.clock.forget()
         self.clock.now += seconds
+        self.mps.go_on()
         applied = self.record.config
         self._last_answer = self.answer(self.clock.now)
         self._start(None if applied is None else parse_config(applied.text, name=applied.source))
