@@ -261,7 +261,7 @@ class MpsDaemons:
             if not self._is_simulated:
                 shared_memory.unmount()
         except HostError as error:
-            log(Reason.MPS_DAEMON_FAILED, str(error), level=Level.WARNING)
+            log(Reason.STATE_DAMAGED, str(error), error=str(error))
         try:
             reporter.flush()
             reporter.stop()
@@ -269,7 +269,7 @@ class MpsDaemons:
                 remove_report(options.mps_dir)
                 return
             text = f"{claims_left} GPUs keep the compute mode of MPS: the next start of nvdp mps puts theirs back"
-            log(Reason.MPS_UNSUPPORTED, text, level=Level.WARNING)
+            log(Reason.MPS_UNSUPPORTED, text)
         except HostError as error:
             log(Reason.STATE_DAMAGED, str(error), error=str(error))
 

@@ -11,7 +11,7 @@ import msgspec
 from nvdp.errors import HostError
 from nvdp.log import Log
 from nvdp.model.mps import DaemonSpec
-from nvdp.model.reasons import Level, Reason
+from nvdp.model.reasons import Reason
 from nvdp.mps.control import ControlPipe
 from nvdp.mps.places import DAEMON_LOG, Places
 from nvdp.services.mps_running import Times, count_clients, find_silence
@@ -85,7 +85,7 @@ class Asking:
         try:
             self._places.cut_logs()
         except HostError as error:
-            self._log(Reason.MPS_DAEMON_FAILED, str(error), level=Level.WARNING, resource=self._resource)
+            self._log(Reason.STATE_DAMAGED, str(error), resource=self._resource)
 
     def look_at_clients(self) -> None:
         """Ask for servers and clients. What is not told stays as it was: that a daemon is silent, others find out."""
@@ -99,4 +99,4 @@ class Asking:
             for pid, state in told.servers.items():
                 if state == _FAULT and before.servers.get(pid) != state:
                     text = f"MPS server {pid} is in FAULT: no new client is served until those that it has are through"
-                    self._log(Reason.MPS_DAEMON_FAILED, text, level=Level.WARNING, resource=self._resource)
+                    self._log(Reason.MPS_DAEMON_FAILED, text, resource=self._resource)

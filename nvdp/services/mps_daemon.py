@@ -11,14 +11,14 @@ import threading
 import time
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
 from nvdp.errors import HostError
 from nvdp.log import Log
 from nvdp.model.mps import DaemonReport, DaemonSpec, Phase
-from nvdp.model.reasons import Level, Reason
+from nvdp.model.reasons import Reason
 from nvdp.mps.control import ControlPipe
 from nvdp.mps.foreign import find_foreign
 from nvdp.mps.places import Places
@@ -34,6 +34,7 @@ from nvdp.services.mps_running import (
     describe_exit,
     end_daemon,
     end_orphan,
+    is_power_of_two,
     read_last_lines,
     set_limits,
 )
@@ -246,9 +247,9 @@ class DaemonActor:
         """Look for what would be in the way of the target."""
         assert self._order.target is not None
         gpus = self._order.target.gpus
-        foreign = find_foreign(self._node.find_own_pids(), self._places.pipe_dir, gpus)
-        if foreign is not None and end_orphan(foreign, self._places, times=self._times):
-            foreign = find_foreign(self._node.find_own_pids(), self._places.pipe_dir, gpus)
+        own_pids = self._node.find_own_pids()
+        end_orphan(self._places, own_pids, times=self._times)
+        foreign = find_foreign(own_pids, self._places.pipe_dir, gpus)
         refused = "" if foreign is None else f"{foreign} has these GPUs or this pipe; end it, or take them out of MPS"
         if refused and refused != self._seen.refused:
             self._log(Reason.MPS_UNSUPPORTED, refused, resource=self.resource)
@@ -264,9 +265,7 @@ class DaemonActor:
         if self._seen.refused:
             self._due_at = self._check_due_at
             return
-        self._report(
-            phase=Phase.STARTING, text="it is being started", exit_code=None, last_lines=(), restarts=self._starts
-        )
+        self._report(phase=Phase.STARTING, text="it is being started", restarts=self._starts)
         self._starts += 1
         self._show()
         try:
@@ -300,7 +299,7 @@ class DaemonActor:
         process = self._try_to_bring_up(msgspec.structs.replace(target, multi_user=False))
         self._change(lacks_multi_user=True)
         text = "the control daemon of this driver starts without multiUser only: pods of several users wait for another"
-        self._log(Reason.MPS_UNSUPPORTED, text, level=Level.WARNING, resource=self.resource)
+        self._log(Reason.MPS_UNSUPPORTED, text, resource=self.resource)
         return process
 
     def _try_to_bring_up(self, spec: DaemonSpec) -> DaemonProcess:
@@ -360,14 +359,15 @@ class DaemonActor:
         self._steady_since = self._due_at = self._clock()
 
     def _fail(self, text: str, *, exit_code: int | None = None, lines: tuple[str, ...] = ()) -> None:
-        """Say what went wrong; what goes wrong again and again is a warning, which the log folds."""
+        """Say what went wrong; if it goes wrong again and again, the first time, the second, the fourth and so on."""
         if self._process is None:
             delay_s = self._times.find_delay_s(self._failures)
             text = f"{text}; started anew {f'in {delay_s:g} s' if delay_s else 'at once'}"
         self._report(phase=Phase.FAILED, text=text, exit_code=exit_code, last_lines=lines)
-        level = Level.WARNING if self._failures > 1 else None
-        told = {"exit_code": exit_code} if exit_code is not None else {}
-        self._log(Reason.MPS_DAEMON_FAILED, text, level=level, resource=self.resource, last_lines=list(lines), **told)
+        if not is_power_of_two(max(1, self._failures)):
+            return
+        told: dict[str, Any] = {"exit_code": exit_code} if exit_code is not None else {}
+        self._log(Reason.MPS_DAEMON_FAILED, text, resource=self.resource, last_lines=list(lines), **told)
 
     def _remove(self) -> None:
         """Take away what is left of a resource that is no more."""
@@ -375,7 +375,7 @@ class DaemonActor:
         try:
             self._places.remove()
         except HostError as error:
-            self._log(Reason.MPS_DAEMON_FAILED, str(error), level=Level.WARNING, resource=self.resource)
+            self._log(Reason.STATE_DAMAGED, str(error), resource=self.resource)
         self._report(phase=Phase.WAITING, text="")
         self._change(is_gone=True, cleared=frozenset(), refused="")
 

@@ -17,8 +17,9 @@ import msgspec
 from nvdp.errors import HostError, NvmlError
 from nvdp.log import Log
 from nvdp.model.inventory import ComputeMode, Inventory
-from nvdp.model.reasons import Cause, Level, Reason
+from nvdp.model.reasons import Cause, Reason
 from nvdp.services.mps_events import ModesSeen, MpsPost
+from nvdp.services.mps_running import is_power_of_two
 
 _WANTED: Final = ComputeMode.EXCLUSIVE_PROCESS
 _MOST_DELAY_S: Final = 30.0
@@ -144,7 +145,7 @@ class ModeService:
             mode = found[uuid]
             self._done.discard(uuid)
             text = f"the compute mode became {mode.value if mode else 'unknown'} while MPS has the GPU; it is set again"
-            self._log(Reason.MPS_UNSUPPORTED, text, level=Level.WARNING, device=uuid)
+            self._log(Reason.MPS_UNSUPPORTED, text, device=uuid)
 
     def _take(self, gpus: list[str], found: Mapping[str, ComputeMode | None], unsure: Collection[str]) -> None:
         fresh = [uuid for uuid in gpus if uuid not in self._claims]
@@ -193,12 +194,12 @@ class ModeService:
         return failed
 
     def _fail(self, retries: dict[str, _Retry], uuid: str, text: str) -> None:
-        """Try again later; told as an error the first time, then as a warning, which the log folds."""
+        """Try again later; it is told the first time, the second, the fourth and so on."""
         before = retries.get(uuid)
         failures = 1 if before is None else before.failures + 1
         retries[uuid] = _Retry(failures, text, self._clock() + min(_MOST_DELAY_S, 2.0 ** min(failures - 1, 10)))
-        level = Level.WARNING if failures > 1 else None
-        self._log(Reason.MPS_UNSUPPORTED, text, level=level, device=uuid)
+        if is_power_of_two(failures):
+            self._log(Reason.MPS_UNSUPPORTED, text, device=uuid)
 
     def _find_timeout(self) -> float | None:
         """Seconds until a GPU may be tried again."""

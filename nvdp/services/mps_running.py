@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from nvdp.errors import HostError
+from nvdp.host.files import load_text
 from nvdp.model.mps import DaemonSpec
 from nvdp.mps.control import COMMAND_LIMIT_S, ControlFailedError, ControlPipe, ControlTimeoutError
-from nvdp.mps.foreign import Foreign
 from nvdp.mps.places import Places
 from nvdp.mps.process import DaemonProcess, adopt_daemon, start_daemon
 from nvdp.mps.procfs import find_argv, find_environment, find_stat
@@ -24,6 +24,8 @@ from nvdp.mps.program import FOREGROUND, LOG_DIRECTORY, MULTI_USER, VISIBLE_DEVI
 
 LAST_LINES: Final = 5
 """How much of a daemon's log is shown when it has ended."""
+_PID_NAME: Final = "nvidia-cuda-mps-control.pid"
+_PID_LIMIT_BYTES: Final = 64
 
 
 class Times(msgspec.Struct, frozen=True, kw_only=True):
@@ -178,23 +180,37 @@ def end_daemon(process: DaemonProcess, pipe: ControlPipe | None, *, times: Times
     return ended or process.wait(times.kill_s)
 
 
-def end_orphan(foreign: Foreign, places: Places, *, times: Times) -> bool:
-    """End a daemon in our own pipe directory that is all as ours are, but that nobody knows any more. Whether it was.
+def end_orphan(places: Places, own_pids: Collection[int], *, times: Times) -> None:
+    """End a daemon in our own pipe directory that is all as ours are, but that nobody knows any more.
 
-    An ``nvdp mps`` that was killed in the moment between a start and its report leaves such a one; it was never ready.
+    An ``nvdp mps`` that is killed in the moment between a start and its report leaves such a one; it was never ready.
     """
-    stat, argv, environment = find_stat(foreign.pid), find_argv(foreign.pid), find_environment(foreign.pid)
+    pid = _find_written_pid(places)
+    if pid is None or pid in own_pids:
+        return
+    stat, argv, environment = find_stat(pid), find_argv(pid), find_environment(pid)
     if stat is None or environment is None or not argv or argv[-1] not in {FOREGROUND, MULTI_USER}:
-        return False
+        return
     if VISIBLE_DEVICES not in environment or environment.get(LOG_DIRECTORY) != str(places.log_dir):
-        return False
-    process = adopt_daemon(foreign.pid, stat.started, places)
-    if process is None:
-        return False
-    try:
-        return end_daemon(process, None, times=times)
-    finally:
+        return
+    process = adopt_daemon(pid, stat.started, places)
+    if process is not None:
+        end_daemon(process, None, times=times)
         process.close()
+
+
+def _find_written_pid(places: Places) -> int | None:
+    """The process that last said that the pipe directory is its own."""
+    try:
+        written = load_text(places.pipe_dir / _PID_NAME, limit_bytes=_PID_LIMIT_BYTES, follow_symlinks=False)
+        return int(written) if written is not None else None
+    except (HostError, ValueError):
+        return None
+
+
+def is_power_of_two(count: int) -> bool:
+    """Whether the count-th failure in a row is worth a line: the first, the second, the fourth …"""
+    return count & (count - 1) == 0
 
 
 def read_last_lines(places: Places) -> tuple[str, ...]:

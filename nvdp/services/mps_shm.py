@@ -8,7 +8,7 @@ from typing import Final
 
 from nvdp.errors import HostError
 from nvdp.log import Log
-from nvdp.model.reasons import Level, Reason
+from nvdp.model.reasons import Reason
 from nvdp.services.mps_events import MpsPost, SharedMemorySeen
 
 _LOOK_S: Final = 10.0
@@ -51,9 +51,9 @@ class SharedMemoryService:
                 seen = SharedMemorySeen()
             except HostError as error:
                 seen = SharedMemorySeen(problem=str(error))
-                level = Level.ERROR if self._seen is None or not self._seen.problem else Level.WARNING
-                self._log(Reason.MPS_UNSUPPORTED, str(error), level=level)
             if seen != self._seen:
                 self._seen = seen
+                if seen.problem:
+                    self._log(Reason.MPS_UNSUPPORTED, seen.problem)
                 self._post(seen)
             self._stopping.wait(self._look_s)

@@ -8,7 +8,7 @@ from nvdp.config.schema import Config, ModeChange
 from nvdp.log import Log
 from nvdp.model.inventory import Inventory
 from nvdp.model.mps import DaemonSpec, Grant, MpsGrants
-from nvdp.model.reasons import Level, Reason
+from nvdp.model.reasons import Reason
 from nvdp.planning.allotment import allot
 from nvdp.planning.daemon_course import Wish
 from nvdp.planning.mps_specs import build_specs
@@ -47,7 +47,7 @@ class Wishes:
         self._was_read = True
         if event.problem and event.problem != self._problem:
             text = f"{event.problem}; the daemons stay as they are until the plugin writes it anew"
-            self._log(Reason.STATE_DAMAGED, text, level=Level.WARNING, error=event.problem)
+            self._log(Reason.STATE_DAMAGED, text, error=event.problem)
         self._problem = event.problem
         if event.grants is not None:
             self._grants = event.grants

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from nvdp.model.mps import DaemonSpec, Phase
-from nvdp.model.reasons import Level, Reason
+from nvdp.model.reasons import Reason
 from nvdp.mps.places import Places
 from nvdp.mps.process import adopt_daemon, start_daemon
 from nvdp.planning.daemon_course import Stage
@@ -156,13 +156,8 @@ def test_a_daemon_that_does_not_come_up_is_tried_again_with_longer_and_longer_pa
     bench.orders.die_at_start(3, code=1, text="no device", pipe_dir=bench.pipe)
     daemon = bench.start(spec(A, multi_user=False))
     assert daemon.restarts == 3
-    assert [fields["level"] for reason, _, fields in bench.told if reason is Reason.MPS_DAEMON_FAILED] == [
-        None,
-        Level.WARNING,
-        Level.WARNING,
-    ]
-    bench.wait_told(Reason.MPS_DAEMON_FAILED, "no device; started anew in 0.1 s")
-    bench.wait_told(Reason.MPS_DAEMON_FAILED, "no device; started anew in 0.2 s")
+    told = [text.rpartition("; ")[2] for reason, text, _ in bench.told if reason is Reason.MPS_DAEMON_FAILED]
+    assert told == ["started anew at once", "started anew in 0.1 s"]
 
 
 def test_a_program_without_multi_user_is_used_without_it_and_that_is_told(bench):
@@ -200,7 +195,7 @@ def test_a_client_that_waits_for_the_server_of_another_user_is_told_of_with_what
         assert bench.wait(lambda seen: seen.daemon.waiting_users).daemon.waiting_users == (2000,)
         _, text, fields = bench.wait_told(Reason.MPS_UNSUPPORTED, "user 2000 wait until those of user 1000")
         assert "runAsUser" in text
-        assert fields["level"] is Level.WARNING
+        assert fields["users"] == [2000]
         first.close()
         bench.wait(lambda seen: not seen.daemon.waiting_users)
 
@@ -284,7 +279,7 @@ class TestAmongDaemonsOfOthers:
     def test_a_daemon_of_ours_that_nobody_knows_any_more_is_ended_and_not_refused(self, bench):
         bench.places.prepare()
         orphan = start_daemon(str(bench.program), spec(A), bench.places, multi_user=True)
-        wait_until((bench.pipe / "control").exists, what="the orphan")
+        wait_until((bench.pipe / "nvidia-cuda-mps-control.pid").exists, what="the orphan")
         assert bench.start(spec(A)).pid != orphan.pid
         assert orphan.wait(LIMIT_S)
         orphan.close()

@@ -155,7 +155,7 @@ def test_after_a_refusal_nothing_is_to_be_put_back_and_after_a_hang_it_is(node, 
     seen = bench.wait(lambda seen: B in seen.claimed)
     assert seen.unclaimable == {A: "denied"}
     assert {uuid: mode for uuid, mode in seen.claims.items() if uuid != B} == claims
-    assert bench.told[0] == ("denied", {"level": None, "device": A})
+    assert bench.told[0] == ("denied", {"device": A})
 
 
 def test_a_gpu_that_failed_may_be_wanted_again_after_a_while_and_then_works(node, build):
