@@ -65,6 +65,7 @@ if TYPE_CHECKING:
 
 _DEV = Path("/dev")
 _HELD_WAIT_S = 1.0
+_MPS_WAIT_S = 0.5
 _FLUSH_S = 1.0
 _Troubled: TypeAlias = "tuple[Watcher, Memory, HttpServer, IdleCheck, CdiService, GrantService]"
 
@@ -109,7 +110,7 @@ class Daemon:
     def run(self) -> int:
         """Start everything and turn until told to stop; the exit code. HostError if the job cannot be done at all."""
         options, log = self._options, self._log
-        catch_signals(self._post)  # first of all: in a container nobody else would take them
+        catch_signals(self._post)  # first: in a container nobody else would take them
         log(Reason.STARTING, f"nvdp {__version__}  python {sys.version.split()[0]}")
         catch_thread_crashes(self._post)
         check_socket_directory(self._directory)
@@ -200,6 +201,7 @@ class Daemon:
             held=held.first_answer(_HELD_WAIT_S) or Held(),
         )
         self._troubles = warn_at_start(options, log)
+        mps.wait_seen(_MPS_WAIT_S)
         for service in (standing, specs, grants, watcher, http, control):
             service.start()
         code = supervisor.run()
@@ -288,10 +290,9 @@ class Daemon:
 
 def _start(starts: Mapping[str, Callable[[], None]], thread: str) -> bool:
     """Start the service of that thread anew; False if there is none."""
-    if thread not in starts:
-        return False
-    starts[thread]()
-    return True
+    if thread in starts:
+        starts[thread]()
+    return thread in starts
 
 
 def _call_all(calls: tuple[Callable[[], None], ...]) -> None:

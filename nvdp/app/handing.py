@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import os
+import time
 from functools import partial
 
 import msgspec
 
 from nvdp.config.process import CDI_DIR, HOST_DEV, ProcessOptions
 from nvdp.errors import HostError
+from nvdp.host.boot import load_boot_id
 from nvdp.host.cdi_files import CdiFiles
 from nvdp.host.cdi_found import FoundFiles
 from nvdp.host.mps_grants import load_grants, write_grants
 from nvdp.log import Log
 from nvdp.model.cdi import CdiState, CdiWish
 from nvdp.model.cdi_spec import encode_spec
-from nvdp.model.mps import MpsGrants
+from nvdp.model.mps import MpsGrants, Phase
 from nvdp.planning.cdi import build_specs, find_problems
 from nvdp.planning.cdi_news import build_state, decode_specs, join_problems
 from nvdp.services.cdi import CdiService
 from nvdp.services.events import Post
 from nvdp.services.granting import GrantService
-from nvdp.services.mps import MpsLink
+from nvdp.services.mps import MpsLink, load_view
 
 
 class Foreseen(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,6 +79,22 @@ def foresee_specs(options: ProcessOptions, wish: CdiWish) -> Foreseen:
         problem = str(error)
     state = msgspec.structs.replace(build_state(there), asked=wish.asked, problem=problem, answered=True)
     return Foreseen(state=state, hook_problem=hook_problem)
+
+
+def foresee_daemons(options: ProcessOptions, grants: MpsGrants) -> tuple[str, ...]:
+    """Why what MPS is to share could not be on offer here, in sentences. A daemon that is still to be started is no
+    reason. Blocks for the disk.
+    """
+    view = load_view(options.mps_dir, now=time.monotonic(), boot_id=load_boot_id())
+    wanted = [resource for resource, grant in grants.resources.items() if grant.wanted is not None]
+    if view.problem and wanted:
+        return (f"{view.problem}; until it does {', '.join(wanted)} cannot be offered",)
+    daemons = {resource: view.daemons[resource] for resource in wanted if resource in view.daemons}
+    return tuple(
+        f"{resource}: its MPS control daemon is no good now: {daemon.text}"
+        for resource, daemon in daemons.items()
+        if daemon.phase in {Phase.FAILED, Phase.REFUSED}
+    )
 
 
 def _build_files(options: ProcessOptions) -> CdiFiles:

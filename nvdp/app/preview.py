@@ -125,6 +125,11 @@ def foresee_live(config: Config, options: ProcessOptions, *, compares: bool) -> 
     preview = _judge(config, node)
     if uses_cdi(config):
         preview = build_preview(config, _look_at_specs(config, options, node, preview))
+    if preview.plan.grants.resources:
+        from nvdp.app.handing import foresee_daemons  # noqa: PLC0415 - only where there are to be any
+
+        doubts = (*preview.node.doubts, *foresee_daemons(options, preview.plan.grants))
+        preview = build_preview(config, msgspec.structs.replace(preview.node, doubts=doubts))
     running, told_by = _find_running(preview, status, view)
     return Outlook(
         node_name=platform.node(),

@@ -13,21 +13,22 @@ CONTEXT: Final = "system_u:object_r:container_file_t:s0"
 """What every container may use; files that a daemon makes in the directory inherit it."""
 
 _ATTRIBUTE: Final = "security.selinux"
+_FILE_SYSTEM: Final = "selinuxfs"  # the kernel has it unless SELinux was switched off at boot
 
 
 def label(
     pipe_dir: Path,
     *,
-    sys: Path = Path("/sys"),
+    proc: Path = Path("/proc"),
     get: Callable[[Path, str], bytes] = os.getxattr,
     put: Callable[[Path, str, bytes], None] = os.setxattr,
 ) -> None:
     """Give the directory the context of container files, where the node has SELinux and it has another one.
 
-    SELinux is there where ``sys/fs/selinux`` is, which a container sees only if it is mounted into it. Raises HostError
-    with the path and the context if that is refused. Does not block.
+    It has where its kernel knows the file system of SELinux, which every container can see; ``/sys/fs/selinux`` it sees
+    only if that is mounted into it. Raises HostError with the path and the context if it is refused. Does not block.
     """
-    if not (sys / "fs/selinux/enforce").exists():
+    if not _is_there(proc):
         return
     wanted = CONTEXT.encode() + b"\0"  # as the kernel keeps it
     try:
@@ -42,3 +43,11 @@ def label(
             f"{pipe_dir}: cannot be given the SELinux context {CONTEXT}: {error.strerror}; nvdp mps must run as a "
             "privileged container (spc_t), on a file system that keeps contexts"
         ) from error
+
+
+def _is_there(proc: Path) -> bool:
+    try:
+        lines = (proc / "filesystems").read_text().splitlines()
+    except OSError:
+        return False
+    return any(line.split()[-1:] == [_FILE_SYSTEM] for line in lines)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -108,16 +108,27 @@ class MpsLink:
         return self._times.look_s if is_close else self._times.idle_s
 
     def _load_view(self) -> MpsView:
-        path = self._mps_dir / REPORT_NAME
         known = self._view.claims if self._view is not None else {}
-        try:
-            report = load_report(self._mps_dir)
-        except HostError as error:
-            return MpsView(problem=f"the report of nvdp mps cannot be used: {error}", claims=known)
-        if report is None:
-            text = f"nvdp mps does not run on this node, or its directory is not mounted here: there is no {path}"
-            return MpsView(problem=text)
-        return judge_report(report, path=path, now=self._clock(), boot_id=self._boot_id, silent_s=self._times.silent_s)
+        silent_s = self._times.silent_s
+        return load_view(self._mps_dir, now=self._clock(), boot_id=self._boot_id, silent_s=silent_s, known=known)
+
+
+def load_view(
+    mps_dir: Path, *, now: float, boot_id: str, silent_s: float = SILENT_S, known: Mapping[str, str] | None = None
+) -> MpsView:
+    """What is to be seen there now (``judge_report``). Claims that are ``known`` stand if the report is no good.
+
+    Blocks for the disk.
+    """
+    path = mps_dir / REPORT_NAME
+    try:
+        report = load_report(mps_dir)
+    except HostError as error:
+        return MpsView(problem=f"the report of nvdp mps cannot be used: {error}", claims=known or {})
+    if report is None:
+        text = f"nvdp mps does not run on this node, or its directory is not mounted here: there is no {path}"
+        return MpsView(problem=text)
+    return judge_report(report, path=path, now=now, boot_id=boot_id, silent_s=silent_s)
 
 
 def judge_report(report: MpsReport, *, path: Path, now: float, boot_id: str, silent_s: float = SILENT_S) -> MpsView:

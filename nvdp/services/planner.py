@@ -88,8 +88,9 @@ class Planner:
 
     def see_mps(self, view: MpsView, *, at: float) -> None:
         """The daemons of MPS were seen anew, at ``at`` (monotonic seconds)."""
-        self.mps = view
-        self.mark(Cause("health", at) if self._uses_mps else None)
+        before, self.mps = self.mps, view
+        if _list_facts(before) != _list_facts(view):
+            self.mark(Cause("health", at) if self._uses_mps else None)
 
     def note_allocation(self, config: Config | None) -> None:
         """An Allocate was answered."""
@@ -129,7 +130,6 @@ class Planner:
             return False
         plan, waits = drafted
         self.plan, self._indices, self._by_cdi = plan, plan.indices, plan.by_cdi
-        self._by_mps, self._granted = plan.by_mps, plan.granted
         if waits:
             self.plan = msgspec.structs.replace(plan, check_at=None)  # it is made anew when the wait is over
             faults = {uuid: one for uuid, one in scan.ailments.items() if one.cause not in OBSTACLES}
@@ -146,6 +146,7 @@ class Planner:
         elif plan.check_at is not None:
             # Nothing was given out that this moment could still depend on: whatever is waited for, it takes time.
             self.plan = plan = msgspec.structs.replace(plan, check_at=max(plan.check_at, self._clock() + _AGAIN_S))
+        self._by_mps, self._granted = plan.by_mps, plan.granted
         self._with.grants.want(plan.grants)  # now that Allocate refuses what is to be given up for it
         self._with.mps.use(is_used=self._uses_mps)
         self._cause = None
@@ -229,3 +230,9 @@ class Planner:
         self._in_specs = wanted | leaving
         self._owes_wish = True
         return keep_longer(wish, leaving)
+
+
+def _list_facts(view: MpsView) -> tuple[object, ...]:
+    """What a plan depends on: not on clients, which come and go."""
+    daemons = {resource: (one.phase, one.text, one.running) for resource, one in view.daemons.items()}
+    return view.problem, view.claims, daemons

@@ -86,6 +86,7 @@ class Planning:
             *("--kubelet-root", str(self._kubelet.directory.parent)),
             *("--simulated-node", str(self._machine.path)),
             *("--state-dir", str(self._root / "state"), "--run-dir", str(self._root / "run")),
+            *("--mps-dir", str(self._root / "mps")),
             *flags,
         )
 
@@ -143,7 +144,7 @@ def leave_out_time(answer):
     ]
 
 
-def test_what_the_kubelet_gets_is_what_was_planned_for_each_file(kubelet, start, plan, config_map):
+def test_what_the_kubelet_gets_is_what_was_planned_for_each_file(kubelet, start, plan, config_map, keeper):
     start(FILES["all sliced"], wait=True)
     for config in FILES.values():
         offline, live = plan.offline(config), plan.json(config)
@@ -340,7 +341,7 @@ def test_the_page_has_every_key_of_the_json(kubelet, other_plugin, plan):
         resources={"gpus": [{"pattern": "*", "name": A10}]},
         sharing={
             "timeSlicing": {"resources": [{"name": A10, "rename": SHARED, "devices": [1], "replicas": 2}]},
-            "mps": {"resources": [{"name": A10, "rename": MPS, "devices": [2], "replicas": 2}]},
+            "mps": {"resources": [{"name": A10, "rename": MPS, "devices": [2], "replicas": 61}]},
         },
     )
     kubelet.admit("team-a/all", {"main": {GPU: 12}})
@@ -351,3 +352,8 @@ def test_the_page_has_every_key_of_the_json(kubelet, other_plugin, plan):
     }
     nothing = {path for path in found if any(other.startswith(f"{path}.") for other in found)}
     assert found - nothing == documented
+
+
+def test_where_nvdp_mps_does_not_run_a_plan_warns_of_what_it_would_keep_from_being_offered(plan, kubelet):
+    warnings = plan.json(FILES["four ways"])["warnings"]
+    assert sum(f"until it does {MPS} cannot be offered" in warning for warning in warnings) == 1

@@ -187,16 +187,6 @@ def test_on_openshift_both_service_accounts_may_do_what_their_pods_ask_for(objec
     assert binding["roleRef"]["name"] == "system:openshift:scc:privileged"
 
 
-def test_the_patch_for_selinux_mounts_what_the_code_looks_for():
-    page = (ROOT / "docs/mps.md").read_text().split("**SELinux.**")[1]
-    (patch,) = yaml.safe_load(re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)[0])["patches"]
-    before = daemon_sets(kustomize.build(MANIFESTS / "overlays/mps"))[patch["target"]["name"]]
-    after = kustomize.merge(before, yaml.safe_load(patch["patch"]))
-    kubernetes_validate.validate(after, kubernetes_validate.latest_version(), strict=True)
-    mounts = mounts_of([after], "nvdp-mps")
-    assert mounts["/sys/fs/selinux"]["source"]["hostPath"] == {"path": "/sys/fs/selinux", "type": "Directory"}
-
-
 def test_the_example_file_shares_through_mps_what_the_example_pods_and_the_policy_name():
     text = (ROOT / "config/mps.yaml").read_text()
     (entry,) = parse_config(text, name="mps.yaml").sharing.mps.resources
