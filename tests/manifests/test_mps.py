@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import kubernetes_validate
 import kustomize
 import pytest
-import yaml
 
 import nvdp
 from nvdp.app.mps import METRICS_PORT
