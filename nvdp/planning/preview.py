@@ -38,8 +38,9 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
 
     ``pins`` are those remembered, ``names`` the resources that were ever advertised, ``indices`` those under which GPUs
     were handed out, by resource and ID, ``parents`` the GPUs of MIG devices that may be gone, ``by_mps`` the devices
-    whose IDs were last on offer by MPS, by resource. ``held`` must be an answer, of any age; ``means`` is by what devices are handed over there; ``in_force`` is the hash of the
-    configuration that the node runs on, which is not judged again. ``doubts`` are warnings about what no file says.
+    whose IDs were last on offer by MPS, by resource. ``held`` must be an answer, of any age; ``means`` is by what
+    devices are handed over there; ``in_force`` is the hash of the configuration that the node runs on, which is not
+    judged again. ``doubts`` are warnings about what no file says.
     """
 
     inventory: Inventory

@@ -21,6 +21,7 @@ from nvdp.planning.allotment import allot
 from nvdp.planning.devices import Device, list_known
 from nvdp.planning.entries import list_entries
 from nvdp.planning.means import OBSTACLES
+from nvdp.planning.mps_specs import allows_several
 from nvdp.planning.pins import list_references
 from nvdp.planning.plan import Plan
 from nvdp.planning.wording import join_some
@@ -88,6 +89,7 @@ def find_notes(
     yield from _find_moved_indices(config, plan, pins, unpinned)
     yield from _find_mixtures(plan)
     yield from _find_shortfalls(plan)
+    yield from _find_advisory_limits(config, plan)
     if DeviceListStrategy.VOLUME_MOUNTS in config.flags.plugin.device_list_strategy:
         key = "accept-nvidia-visible-devices-as-volume-mounts = true"
         where = "the NVIDIA container toolkit's config.toml"
@@ -112,11 +114,18 @@ def find_cautions(config: Config, plan: Plan) -> Iterator[str]:
 
     Of several resources a container sees one only: each sets the same variable, and the kubelet keeps one of them.
     """
+    clients = {one.form.resource for one in plan.assignments.values() if one.form.mps}
+    others = sorted(plan.planned.keys() - clients)
     by_variable = set(config.flags.plugin.device_list_strategy) == {DeviceListStrategy.ENVVAR}
-    if by_variable and len(plan.planned) > 1:
+    if by_variable and len(others) > 1:
         yield (
-            f"{join_some(sorted(plan.planned))}: a container that asks for two of them sees the devices of one only, "
+            f"{join_some(others)}: a container that asks for two of them sees the devices of one only, "
             "at random; flags.plugin.deviceListStrategy: volume-mounts or cdi-cri gives it both"
+        )
+    if clients and len(plan.planned) > 1:
+        yield (
+            f"{join_some(sorted(clients))}: a container that asks for one of them and for GPUs of any other resource "
+            "reaches one MPS control daemon, and its GPUs alone; an admission policy can refuse it"
         )
 
 
@@ -205,6 +214,16 @@ def _find_mixtures(plan: Plan) -> Iterator[str]:
         if len(found) > 1:
             text = "a pod gets a whole GPU or a MIG device, as it happens; resources.mig would keep them apart"
             yield f"{resource}: {text}"
+
+
+def _find_advisory_limits(config: Config, plan: Plan) -> Iterator[str]:
+    """Where a container has less than its control daemon would give it, only its own environment says so."""
+    is_shared = any(one.form.mps and one.form.shared for one in plan.assignments.values())
+    if is_shared and allows_several(config):
+        yield (
+            "sharing.mps.failRequestsGreaterThanOne: false: the control daemon limits a process to all shares of a "
+            "GPU, and a container to its own by variables that it can change: a fair share, no protection"
+        )
 
 
 def _find_shortfalls(plan: Plan) -> Iterator[str]:

@@ -98,26 +98,34 @@ def test_gpus_that_change_alike_are_told_together_and_at_most_five_by_name():
 
 # entries withheld, and sharing
 
-CDI = Withheld(reason="NotBuilt", path="flags.plugin.deviceListStrategy", text="not built yet (x)")
+CDI = Withheld(reason="EntryInvalid", path="sharing.timeSlicing.resources[1].devices[0]", text="shared already")
 EXCLUDED = Withheld(reason="Excluded", path="devices.exclude[0]", text="excluded")
-MPS = Withheld(reason="NotBuilt", path="sharing.mps.resources[0]", text="not built yet (y)")
+MPS = Withheld(
+    reason="MPSUnsupported", path="sharing.mps.resources[0]", text="too old", device=A, minimum="compute capability 7.0"
+)
 
 
 def test_an_entry_that_is_withheld_is_told_once_with_its_devices():
     after = plan(withheld={A: CDI, B: CDI, uuid(2): MPS})
     assert told(None, after) == [
-        (Reason.ENTRY_WITHHELD, f"flags.plugin.deviceListStrategy: not built yet (x); not on offer: {A}, {B}"),
-        (Reason.ENTRY_WITHHELD, f"sharing.mps.resources[0]: not built yet (y); not on offer: {uuid(2)}"),
+        (Reason.ENTRY_WITHHELD, f"sharing.timeSlicing.resources[1].devices[0]: shared already; not on offer: {A}, {B}"),
+        (Reason.MPS_UNSUPPORTED, f"sharing.mps.resources[0]: too old; not on offer: {uuid(2)}"),
     ]
     assert told(after, after) == []
+
+
+def test_what_a_node_cannot_do_for_mps_is_told_with_the_device_and_what_it_would_take():
+    (one,) = announce_plan(None, plan(withheld={A: MPS, B: MPS}))
+    fields = {"path": MPS.path, "devices": [A, B], "device": A, "minimum": "compute capability 7.0"}
+    assert one.fields == fields
 
 
 def test_only_what_is_newly_withheld_is_told():
     before = plan(withheld={A: CDI})
     after = plan(withheld={A: MPS, B: CDI})
     assert told(before, after) == [
-        (Reason.ENTRY_WITHHELD, f"sharing.mps.resources[0]: not built yet (y); not on offer: {A}"),
-        (Reason.ENTRY_WITHHELD, f"flags.plugin.deviceListStrategy: not built yet (x); not on offer: {B}"),
+        (Reason.MPS_UNSUPPORTED, f"sharing.mps.resources[0]: too old; not on offer: {A}"),
+        (Reason.ENTRY_WITHHELD, f"sharing.timeSlicing.resources[1].devices[0]: shared already; not on offer: {B}"),
     ]
 
 

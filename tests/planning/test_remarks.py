@@ -11,6 +11,7 @@ from nvdp.model.topology import Ancestor, Connection
 from nvdp.planning.allotment import resolve_pins
 from nvdp.planning.means import Means
 from nvdp.planning.preview import Node, build_preview
+from tests.planning.mps_values import card, mps_file
 from tests.planning.values import ailment, cut, gpu, inventory, parse, sliced, uuid
 
 A100 = "NVIDIA A100-SXM4-80GB"
@@ -175,6 +176,29 @@ def test_two_resources_that_set_the_same_variable_are_warned_of_though_the_file_
 def test_where_each_resource_names_its_own_devices_there_is_nothing_to_warn_of(ways):
     assert remarks(TWO % ways, slices(), gpu(1)) == ([], [])
     assert cautions(TWO % ways, slices(), gpu(1)) == []
+
+
+def test_several_shares_by_mps_are_noted_to_be_limits_that_a_container_can_change():
+    several = mps_file("name: gpu, replicas: 4", more="failRequestsGreaterThanOne: false,")
+    warnings, (note,) = remarks(several, card(0))
+    assert warnings == []
+    assert note == (
+        "sharing.mps.failRequestsGreaterThanOne: false: the control daemon limits a process to all shares of a GPU, "
+        "and a container to its own by variables that it can change: a fair share, no protection"
+    )
+    assert remarks(mps_file("name: gpu, replicas: 4"), card(0)) == ([], [])
+    assert remarks(several.replace("replicas: 4", "replicas: 1"), card(0)) == ([], [])
+
+
+@pytest.mark.parametrize("ways", ["envvar", "cdi-cri"])
+def test_a_container_that_mps_and_something_else_would_serve_is_warned_of(ways):
+    text = f"flags: {{plugin: {{deviceListStrategy: [{ways}]}}}}\n"
+    (said,) = cautions(text + mps_file("name: gpu, rename: m, devices: [0], replicas: 4"), card(0), card(1))
+    assert said == (
+        "nvidia.com/m: a container that asks for one of them and for GPUs of any other resource reaches one MPS "
+        "control daemon, and its GPUs alone; an admission policy can refuse it"
+    )
+    assert cautions(text + mps_file("name: gpu, replicas: 4"), card(0), card(1)) == []
 
 
 @pytest.mark.parametrize("ways", ["volume-mounts", "[envvar, volume-mounts]"])
