@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from nvdp import __version__
 from nvdp.app.crashes import catch_thread_crashes, log_defects
+from nvdp.app.mps_gpus import build_gpu_service
 from nvdp.app.mps_probes import Probes
 from nvdp.app.past import build_adoption
 from nvdp.app.signals import catch_signals
@@ -20,18 +21,15 @@ from nvdp.config.process import ProcessOptions
 from nvdp.errors import HostError
 from nvdp.host.boot import load_boot_id
 from nvdp.host.change import PathWatch
-from nvdp.host.devnodes import NodeView, choose_dev_view
 from nvdp.host.files import FileFingerprint, config_fingerprint
 from nvdp.host.mps_report import load_report, remove_report, write_report
 from nvdp.host.pause_file import PauseFile
 from nvdp.host.processes import NodeProcesses
 from nvdp.host.state import StateDirectory
-from nvdp.host.sysfs import Sysfs
 from nvdp.host.watch import Watcher
 from nvdp.http.server import HttpServer
 from nvdp.log import (
     TERMINATION_LOG,
-    Log,
     StreamLog,
     configure_log,
     describe_exception,
@@ -49,9 +47,9 @@ from nvdp.nvml.children import NvmlChildren
 from nvdp.nvml.compute_mode import set_compute_modes
 from nvdp.services.configuration import ConfigurationFile
 from nvdp.services.events import PauseOrdered
-from nvdp.services.gpus import GpuService
+from nvdp.services.mps_card import Adopted
 from nvdp.services.mps_crew import Crew
-from nvdp.services.mps_daemon import Adopted, DaemonActor, Node
+from nvdp.services.mps_daemon import DaemonActor, Node
 from nvdp.services.mps_driver import DriverUse
 from nvdp.services.mps_events import MpsEvent
 from nvdp.services.mps_grants import build_grants_watch
@@ -60,7 +58,6 @@ from nvdp.services.mps_reporting import Reporter
 from nvdp.services.mps_running import Program
 from nvdp.services.mps_shm import SharedMemoryService
 from nvdp.services.mps_supervisor import Collaborators, MpsSupervisor
-from nvdp.services.past import Past
 from nvdp.services.remembering import Memory
 
 METRICS_PORT: Final = 9403
@@ -69,10 +66,6 @@ _STATE_NAME: Final = "mps"
 _STOP_LIMIT_S: Final = 25.0
 _FLUSH_S: Final = 1.0
 _CALL_LIMIT_S: Final = 5.0
-# What else there is to tell of GPUs, the plugin tells.
-_TOLD_OF_DRIVER: Final = frozenset(
-    {Reason.DRIVER_READY, Reason.DRIVER_MISSING, Reason.DRIVER_MISMATCH, Reason.DRIVER_LOST, Reason.SERVICE_RESTARTED}
-)
 
 
 def run(options: ProcessOptions, overrides: Overrides) -> None:
@@ -126,8 +119,8 @@ class MpsDaemons:
             ),
             log=log,
         )
-        children = self._build_children()
-        gpus = self._build_gpu_service(children)
+        children = NvmlChildren(simulated=str(options.simulated_node or ""))
+        gpus = build_gpu_service(children, options, post=self._post, log=log)
         modes = ModeService(
             partial(set_compute_modes, children, limit_s=_CALL_LIMIT_S),
             reporter.persist,
@@ -199,22 +192,6 @@ class MpsDaemons:
     def _write_report(self, report: MpsReport, sync: bool) -> None:  # noqa: FBT001 - the reporter's own callback
         write_report(self._options.mps_dir, report, sync=sync)
 
-    def _build_children(self) -> NvmlChildren:
-        return NvmlChildren(simulated=str(self._options.simulated_node or ""))
-
-    def _build_gpu_service(self, children: NvmlChildren) -> GpuService:
-        options = self._options
-        dev = choose_dev_view(options.host_dev)
-        return GpuService(
-            children,
-            post=self._post,
-            log=_DriverLog(self._log),
-            observer=_Uncounted(),
-            sysfs=None if self._is_simulated else Sysfs(),
-            nodes=NodeView(dev, is_host=dev == options.host_dev and not self._is_simulated),
-            past=Past(is_held=True),
-        )
-
     def _build_crew(self) -> Crew:
         processes = NodeProcesses()
 
@@ -276,31 +253,6 @@ class MpsDaemons:
     def _report_defect(self, error: Exception) -> None:
         text = "a request to the metrics port failed"
         self._log(Reason.SERVICE_RESTARTED, text, level=None, **describe_exception(error))
-
-
-class _DriverLog:
-    """The log of who looks at GPUs: of their health, which nobody asks for here, the plugin tells."""
-
-    def __init__(self, log: Log) -> None:
-        self._log = log
-
-    def __call__(self, reason: Reason, msg: str, /, *, level: Level | None = None, **fields: object) -> None:
-        if reason in _TOLD_OF_DRIVER:
-            self._log(reason, msg, level=level, **fields)
-
-
-class _Uncounted:
-    """Nobody counts here what the plugin counts."""
-
-    def scan_took(self, seconds: float) -> None: ...
-
-    def nvml_failed(self, call: str, kind: str) -> None: ...
-
-    def nvml_timed_out(self, uuid: str) -> None: ...
-
-    def xid_seen(self, uuid: str, xid: int, verdict: str) -> None: ...
-
-    def memory_error_seen(self, uuid: str, kind: str) -> None: ...
 
 
 def _find_shm_kib(options: ProcessOptions) -> int | None:

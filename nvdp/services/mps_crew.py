@@ -9,7 +9,8 @@ import msgspec
 
 from nvdp.model.mps import DaemonReport, DaemonSpec, Phase
 from nvdp.planning.daemon_course import Course, Stage, Standing, Step
-from nvdp.services.mps_daemon import Adopted, DaemonActor
+from nvdp.services.mps_card import Adopted
+from nvdp.services.mps_daemon import DaemonActor
 from nvdp.services.mps_events import DaemonSeen, Order
 
 MakeActor: TypeAlias = Callable[[str, Adopted | None], DaemonActor]

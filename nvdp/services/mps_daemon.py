@@ -11,21 +11,23 @@ import threading
 import time
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
 from nvdp.errors import HostError
 from nvdp.log import Log
-from nvdp.model.mps import DaemonReport, DaemonSpec, Phase
+from nvdp.model.mps import DaemonSpec, Phase
 from nvdp.model.reasons import Reason
 from nvdp.mps.control import ControlPipe
-from nvdp.mps.foreign import find_foreign
 from nvdp.mps.places import Places
 from nvdp.mps.process import DaemonProcess
 from nvdp.planning.daemon_course import Stage
 from nvdp.services.mps_asking import Asking, Clients
-from nvdp.services.mps_events import DaemonSeen, MpsPost, Order
+from nvdp.services.mps_card import Adopted, Card, describe_spec
+from nvdp.services.mps_events import MpsPost, Order
+from nvdp.services.mps_failures import Failures
+from nvdp.services.mps_obstacles import Obstacles
 from nvdp.services.mps_running import (
     NotUpError,
     Program,
@@ -33,8 +35,6 @@ from nvdp.services.mps_running import (
     bring_up,
     describe_exit,
     end_daemon,
-    end_orphan,
-    is_power_of_two,
     read_last_lines,
     set_limits,
 )
@@ -42,13 +42,6 @@ from nvdp.services.mps_running import (
 _ENDING: Final = frozenset({Stage.END, Stage.NOTHING})
 _LONG_S: Final = 3600.0
 _STUCK_S: Final = 10.0  # between tries to end a daemon that no signal ends
-
-
-class Adopted(msgspec.Struct, frozen=True):
-    """A daemon that an earlier ``nvdp mps`` left alive: its process, and what that one reported of it."""
-
-    process: DaemonProcess
-    report: DaemonReport
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,13 +97,14 @@ class DaemonActor:
         self._inbox: queue.SimpleQueue[_Message] = queue.SimpleQueue()
         self._order = Order(stage=Stage.WAIT)
         self._process = adopted.process if adopted is not None else None
-        report = _take_over(adopted) if adopted is not None else DaemonReport(phase=Phase.WAITING)
-        self._seen = DaemonSeen(resource=resource, daemon=report)
-        self._posted: DaemonSeen | None = None
+        self._card = Card(resource, node.post, adopted)
+        self._obstacles = Obstacles(
+            resource, self._places, find_own_pids=node.find_own_pids, log=node.log, times=node.times
+        )
         self._owes_limits = adopted is not None and adopted.report.phase is not Phase.READY
-        self._starts = report.restarts + 1 if adopted is not None else 0
-        self._due_at = self._check_due_at = self._steady_since = self.answered_at = self._clock()
-        self._failures = 0
+        self._starts = adopted.report.restarts + 1 if adopted is not None else 0
+        self._due_at = self._check_due_at = self.answered_at = self._clock()
+        self._failures = Failures(resource, log=node.log, times=node.times, clock=node.clock)
         self._thread: threading.Thread | None = None
         self._watcher: threading.Thread | None = None
 
@@ -145,10 +139,10 @@ class DaemonActor:
     # What follows runs in the actor's thread, but for what _watch starts.
 
     def _run(self) -> None:
-        self._show()
+        self._card.show()
         while self._wait():
             self._turn()
-            self._show()
+            self._card.show()
 
     def _wait(self) -> bool:
         """Until something is due or comes in; False at the end."""
@@ -166,7 +160,7 @@ class DaemonActor:
     def _take(self, message: Order | _Ended) -> None:
         if isinstance(message, Order):
             self._order = message
-            self._change(order=message.number, is_gone=False)
+            self._card.change(order=message.number, is_gone=False)
             self._due_at = self._check_due_at = self._clock()
             return
         if message.process is self._process:
@@ -192,9 +186,8 @@ class DaemonActor:
                 self._check(now)
                 self._due_at = self._check_due_at
             case Stage.START if self._order.target is not None:
-                retry_at = self._steady_since + self._times.find_delay_s(self._failures)
-                if now < retry_at:
-                    self._due_at = retry_at
+                if now < self._failures.retry_at:
+                    self._due_at = self._failures.retry_at
                 else:
                     self._start(self._order.target, now)
             case _:
@@ -202,7 +195,7 @@ class DaemonActor:
 
     def _tend(self, process: DaemonProcess, now: float) -> None:
         """What is to be done with a daemon that runs."""
-        running = self._seen.daemon.running
+        running = self._card.daemon.running
         assert running is not None
         silence = self._asking.find_silence()
         if silence:
@@ -215,12 +208,12 @@ class DaemonActor:
                 return  # it is asked again in a second
             self._owes_limits = False
         self.answered_at = self._clock()
-        if self._seen.daemon.phase is not Phase.READY:
-            self._steady_since = self.answered_at
-            self._report(phase=Phase.READY, text="")
+        if self._card.daemon.phase is not Phase.READY:
+            self._failures.note_ready()
+            self._card.report(phase=Phase.READY, text="")
             self._log(Reason.MPS_DAEMON_READY, f"control daemon {process.pid} answers", resource=self.resource)
-        elif self.answered_at - self._steady_since >= self._times.steady_s:
-            self._failures = 0
+        else:
+            self._failures.note_steady()
         self._asking.look(running, at_clients=self._order.watches_clients)
         self._show_asked()
         if self._order.stage is Stage.CHECK and self._check_due_at <= now:
@@ -235,11 +228,11 @@ class DaemonActor:
         assert since is not None
         silent_s = self._clock() - since
         patience_s = self._times.patience_s if clients.count else 0.0
-        if self._seen.daemon.phase is not Phase.FAILED:
+        if self._card.daemon.phase is not Phase.FAILED:
             lines = read_last_lines(self._places)
             rest = f"it has {clients.count} clients and gets {patience_s:g} s" if patience_s else "it is replaced"
             self._fail(f"{silence}; {rest}", lines=lines)
-            self._show()
+            self._card.show()
         if silent_s >= patience_s and self._finish(process, hears=False):
             self._note_failure()
 
@@ -247,27 +240,22 @@ class DaemonActor:
         """Look for what would be in the way of the target."""
         assert self._order.target is not None
         gpus = self._order.target.gpus
-        own_pids = self._node.find_own_pids()
-        end_orphan(self._places, own_pids, times=self._times)
-        foreign = find_foreign(own_pids, self._places.pipe_dir, gpus)
-        refused = "" if foreign is None else f"{foreign} has these GPUs or this pipe; end it, or take them out of MPS"
-        if refused and refused != self._seen.refused:
-            self._log(Reason.MPS_UNSUPPORTED, refused, resource=self.resource)
-        self._change(cleared=frozenset() if refused else frozenset(gpus), refused=refused)
+        refused = self._obstacles.look(gpus)
+        self._card.change(cleared=frozenset() if refused else frozenset(gpus), refused=refused)
         self._check_due_at = now + self._times.in_the_way_s
         if self._process is None and refused:
-            self._report(phase=Phase.REFUSED, text=refused)
-        elif self._seen.daemon.phase is Phase.REFUSED:
-            self._report(phase=Phase.WAITING, text="")
+            self._card.report(phase=Phase.REFUSED, text=refused)
+        elif self._card.daemon.phase is Phase.REFUSED:
+            self._card.report(phase=Phase.WAITING, text="")
 
     def _start(self, target: DaemonSpec, now: float) -> None:
         self._check(now)
-        if self._seen.refused:
+        if self._card.seen.refused:
             self._due_at = self._check_due_at
             return
-        self._report(phase=Phase.STARTING, text="it is being started", restarts=self._starts)
+        self._card.report(phase=Phase.STARTING, text="it is being started", restarts=self._starts)
         self._starts += 1
-        self._show()
+        self._card.show()
         try:
             process = self._bring_up(target)
         except HostError as error:
@@ -276,14 +264,15 @@ class DaemonActor:
             self._note_failure()
             self._fail(str(error), exit_code=exit_code, lines=lines)
             return
-        running = self._seen.daemon.running
+        running = self._card.daemon.running
         assert running is not None
-        self.answered_at = self._steady_since = self._clock()
-        self._report(phase=Phase.READY, text="")
+        self.answered_at = self._clock()
+        self._failures.note_ready()
+        self._card.report(phase=Phase.READY, text="")
         self._watch(process)
         self._log(
             Reason.MPS_DAEMON_READY,
-            f"control daemon {process.pid} answers: {_describe(running)}",
+            f"control daemon {process.pid} answers: {describe_spec(running)}",
             resource=self.resource,
             pid=process.pid,
             gpus=list(running.gpus),
@@ -297,7 +286,7 @@ class DaemonActor:
             if not target.multi_user:
                 raise
         process = self._try_to_bring_up(msgspec.structs.replace(target, multi_user=False))
-        self._change(lacks_multi_user=True)
+        self._card.change(lacks_multi_user=True)
         text = "the control daemon of this driver starts without multiUser only: pods of several users wait for another"
         self._log(Reason.MPS_UNSUPPORTED, text, resource=self.resource)
         return process
@@ -306,9 +295,9 @@ class DaemonActor:
         def note(process: DaemonProcess) -> None:
             self._process, self._owes_limits = process, False
             self._asking.begin()
-            self._change(cleared=frozenset())
-            self._report(running=spec, pid=process.pid, started=process.started)
-            self._show()
+            self._card.change(cleared=frozenset())
+            self._card.report(running=spec, pid=process.pid, started=process.started)
+            self._card.show()
 
         return bring_up(self._node.program, spec, self._places, on_process=note, times=self._times)
 
@@ -317,14 +306,14 @@ class DaemonActor:
         if not self._order.by_force:
             self._asking.look_at_clients()
             self._show_asked()
-            if self._seen.daemon.clients:
+            if self._card.daemon.clients:
                 return False
-        self._report(phase=Phase.STOPPING, text="it is being ended")
-        self._show()
+        self._card.report(phase=Phase.STOPPING, text="it is being ended")
+        self._card.show()
         if not self._finish(process, hears=True):
             return False
-        self._failures = 0
-        self._report(phase=Phase.WAITING, text="")
+        self._failures.forget()
+        self._card.report(phase=Phase.WAITING, text="")
         return True
 
     def _finish(self, process: DaemonProcess, *, hears: bool) -> bool:
@@ -350,24 +339,20 @@ class DaemonActor:
         """There is no process any more."""
         self._process = None
         self._asking.begin()
-        self._report(running=None, pid=None, started=None)
+        self._card.report(running=None, pid=None, started=None)
         self._show_asked()
 
     def _note_failure(self) -> None:
         """The next start has to wait: by how long depends on how many failures there were."""
-        self._failures += 1
-        self._steady_since = self._due_at = self._clock()
+        self._failures.note()
+        self._due_at = self._clock()
 
     def _fail(self, text: str, *, exit_code: int | None = None, lines: tuple[str, ...] = ()) -> None:
-        """Say what went wrong; if it goes wrong again and again, the first time, the second, the fourth and so on."""
+        """Say what went wrong, and when it is started anew, unless it still runs."""
         if self._process is None:
-            delay_s = self._times.find_delay_s(self._failures)
-            text = f"{text}; started anew {f'in {delay_s:g} s' if delay_s else 'at once'}"
-        self._report(phase=Phase.FAILED, text=text, exit_code=exit_code, last_lines=lines)
-        if not is_power_of_two(max(1, self._failures)):
-            return
-        told: dict[str, Any] = {"exit_code": exit_code} if exit_code is not None else {}
-        self._log(Reason.MPS_DAEMON_FAILED, text, resource=self.resource, last_lines=list(lines), **told)
+            text = self._failures.describe(text)
+        self._card.report(phase=Phase.FAILED, text=text, exit_code=exit_code, last_lines=lines)
+        self._failures.tell(text, exit_code=exit_code, lines=lines)
 
     def _remove(self) -> None:
         """Take away what is left of a resource that is no more."""
@@ -376,8 +361,8 @@ class DaemonActor:
             self._places.remove()
         except HostError as error:
             self._log(Reason.STATE_DAMAGED, str(error), resource=self.resource)
-        self._report(phase=Phase.WAITING, text="")
-        self._change(is_gone=True, cleared=frozenset(), refused="")
+        self._card.report(phase=Phase.WAITING, text="")
+        self._card.change(is_gone=True, cleared=frozenset(), refused="")
 
     def _watch(self, process: DaemonProcess) -> None:
         """Have the end of the process noticed at once."""
@@ -391,40 +376,4 @@ class DaemonActor:
         self._watcher.start()
 
     def _show_asked(self) -> None:
-        clients = self._asking.clients or Clients()
-        self._report(clients=clients.count, servers=clients.servers, waiting_users=self._asking.waiting_users)
-        self._change(are_clients_known=self._asking.clients is not None)
-
-    def _report(self, **changes: object) -> None:
-        self._change(daemon=msgspec.structs.replace(self._seen.daemon, **changes))
-
-    def _change(self, **changes: object) -> None:
-        self._seen = msgspec.structs.replace(self._seen, **changes)
-
-    def _show(self) -> None:
-        if self._seen != self._posted:
-            self._posted = self._seen
-            self._node.post(self._seen)
-
-
-def _take_over(adopted: Adopted) -> DaemonReport:
-    """What is known of a daemon before it was asked."""
-    return msgspec.structs.replace(
-        adopted.report,
-        phase=Phase.STARTING,
-        text="it was found running and has not answered yet",
-        pid=adopted.process.pid,
-        started=adopted.process.started,
-    )
-
-
-def _describe(spec: DaemonSpec) -> str:
-    """``2 GPUs, 25 % threads, 9216 MiB``."""
-    memory = sorted(set(spec.memory_mib.values()))
-    parts = [
-        f"{len(spec.gpus)} GPU{'s' if len(spec.gpus) > 1 else ''}",
-        f"{spec.thread_percent} % threads" if spec.thread_percent is not None else "no limits",
-        " or ".join(f"{mib} MiB" for mib in memory),
-        "" if spec.multi_user else "one user at a time",
-    ]
-    return ", ".join(filter(None, parts))
+        self._card.report_clients(self._asking.clients, self._asking.waiting_users)

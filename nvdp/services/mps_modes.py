@@ -54,8 +54,9 @@ class ModeService:
     """``start`` it; it posts ``ModesSeen`` whenever something changed, at first at once.
 
     ``claims`` are those of an earlier process of this boot. ``persist`` has claims on the disk when it returns, or
-    raises HostError. The methods may be called from any thread and do not block. An exception that nobody expected ends
-    the thread ``mps-modes``; ``start`` goes on from what is known.
+    raises HostError. What failed is tried again after ``first_delay_s``, then with back-off. The methods may be called
+    from any thread and do not block. An exception that nobody expected ends the thread ``mps-modes``; ``start`` goes on
+    from what is known.
     """
 
     THREAD: Final = "mps-modes"
@@ -69,7 +70,9 @@ class ModeService:
         post: MpsPost,
         log: Log,
         clock: Callable[[], float] = time.monotonic,
+        first_delay_s: float = 1.0,
     ) -> None:
+        self._first_delay_s = first_delay_s
         self._set_modes = set_modes
         self._persist = persist
         self._post = post
@@ -197,7 +200,8 @@ class ModeService:
         """Try again later; it is told the first time, the second, the fourth and so on."""
         before = retries.get(uuid)
         failures = 1 if before is None else before.failures + 1
-        retries[uuid] = _Retry(failures, text, self._clock() + min(_MOST_DELAY_S, 2.0 ** min(failures - 1, 10)))
+        delay_s = min(_MOST_DELAY_S, self._first_delay_s * 2.0 ** min(failures - 1, 10))
+        retries[uuid] = _Retry(failures, text, self._clock() + delay_s)
         if is_power_of_two(failures):
             self._log(Reason.MPS_UNSUPPORTED, text, device=uuid)
 

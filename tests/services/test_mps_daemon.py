@@ -17,7 +17,8 @@ from nvdp.model.reasons import Reason
 from nvdp.mps.places import Places
 from nvdp.mps.process import adopt_daemon, start_daemon
 from nvdp.planning.daemon_course import Stage
-from nvdp.services.mps_daemon import Adopted, DaemonActor, Node
+from nvdp.services.mps_card import Adopted
+from nvdp.services.mps_daemon import DaemonActor, Node
 from nvdp.services.mps_events import DaemonSeen, Order
 from nvdp.services.mps_running import Program, Times
 from nvdp.simulate.mps.clients import MpsClient

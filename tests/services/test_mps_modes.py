@@ -58,6 +58,7 @@ class Bench:
             claims=claims,
             post=self.posted.put,
             log=lambda reason, msg, /, **fields: self.told.append((msg, fields)),
+            first_delay_s=0.1,
         )
         self.service.start()
 
@@ -152,7 +153,7 @@ def test_after_a_refusal_nothing_is_to_be_put_back_and_after_a_hang_it_is(node, 
     bench = build()
     bench.see()
     bench.service.want({A, B})
-    seen = bench.wait(lambda seen: B in seen.claimed)
+    seen = bench.wait(lambda seen: B in seen.claimed and A in seen.unclaimable)
     assert seen.unclaimable == {A: "denied"}
     assert {uuid: mode for uuid, mode in seen.claims.items() if uuid != B} == claims
     assert bench.told[0] == ("denied", {"device": A})
