@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from nvdp.model.mps import DaemonSpec, MpsGrants
 from nvdp.model.reasons import Cause, Reason
+from nvdp.planning.grants import HEARD_S
 from tests.planning.values import GPU, SHARED, gpu, parse, sliced, uuid
 from tests.virtual.mps import AWAY
 from tests.virtual.node import VirtualNode
@@ -19,6 +20,7 @@ TWO = (gpu(0), gpu(1))
 MPS = f"{GPU}.mps"
 ALL = [f"{one}::{number}" for one in (A, B) for number in range(2)]
 SOON_S = 5.0
+LOOK_S = 0.25
 
 
 def by_mps(*, mode_change: str = "when-free", **entry: object):
@@ -222,6 +224,7 @@ class History:
         self.current = CONFIGS["whole"]
         self.node = started(self.current)
         self.forms: dict[str, tuple[str, bool]] = {}
+        self.without_s: dict[str, float] = {}
         self.count = 0
 
     def do(self, step: tuple[str, object]) -> None:
@@ -247,8 +250,8 @@ class History:
 
     def run(self, seconds: float) -> None:
         while seconds > 0:
-            self.node.run(min(0.25, seconds))
-            seconds -= 0.25
+            self.node.run(min(LOOK_S, seconds))
+            seconds -= LOOK_S
             self.check()
 
     def _admit(self, choice: int) -> None:
@@ -268,10 +271,15 @@ class History:
             self.forms[pod] = (device_id.partition("::")[0], is_mps)
 
     def check(self) -> None:
-        """A card of MPS is with ``nvdp mps`` as long as pods have it, and one of another form is not."""
+        """A card of another form is never with ``nvdp mps``, and one of MPS is, but while its daemon is started anew:
+        an edit that is undone within seconds may do that to a pod that has just come.
+        """
         held = holds(self.node)
         for pod, (gpu_uuid, is_mps) in self.forms.items():
-            assert (gpu_uuid in held) is is_mps, (pod, gpu_uuid, is_mps, held)
+            assert is_mps or gpu_uuid not in held, (pod, gpu_uuid)
+            is_without = is_mps and gpu_uuid not in held and self.node.mps.is_there
+            self.without_s[pod] = self.without_s.get(pod, 0.0) + LOOK_S if is_without else 0.0
+            assert self.without_s[pod] <= HEARD_S, (pod, gpu_uuid)
 
 
 @pytest.mark.invariant(4)

@@ -28,7 +28,7 @@ class VirtualMps:
         self._due: list[tuple[float, Callable[[], None]]] = []
         self._running: dict[str, DaemonSpec] = {}
         self._down: frozenset[str] = frozenset()
-        self._is_there = False
+        self.is_there = False
         self._told: MpsView | None = None
         self.grants: list[MpsGrants] = []
         self.used: list[bool] = []
@@ -52,18 +52,25 @@ class VirtualMps:
 
     def come(self) -> None:
         """It starts, and finds what it had."""
-        self._is_there = True
+        self.is_there = True
         self._later(HEARS_S, self._hear)
 
-    def go_on(self) -> None:
-        """The clock was told to forget, as the plugin has ended, and time went on: for this one nothing has changed."""
+    def pass_time(self, seconds: float) -> None:
+        """There is no plugin for so long: what was on its way here happens, and nobody hears of it."""
+        end = self._clock.now + seconds
+        while due := [entry for entry in self._due if entry[0] <= end]:
+            entry = min(due, key=lambda one: one[0])
+            self._clock.now = max(self._clock.now, entry[0])
+            self._happen(entry)
+        self._clock.now = end
+        self._clock.forget()
         due, self._due = self._due, []
         for at, action in due:
-            self._later(max(0.0, at - self._clock.now), action)
+            self._later(at - end, action)
 
     def go(self) -> None:
         """It is killed: nobody tells any more, and what it had it has."""
-        self._is_there = False
+        self.is_there = False
         self._tell()
 
     def fail(self, *resources: str) -> None:
@@ -75,7 +82,7 @@ class VirtualMps:
     def view(self) -> MpsView:
         """What is to be seen now."""
         gpus = {uuid: ComputeMode.DEFAULT.value for spec in self._running.values() for uuid in spec.gpus}
-        if not self._is_there:
+        if not self.is_there:
             return MpsView(problem=AWAY, claims=gpus)
         names = {*self._running, *(self.grants[-1].resources if self.grants else ())}
         return MpsView(daemons={name: self._build_report(name) for name in sorted(names)}, claims=gpus)
@@ -91,21 +98,20 @@ class VirtualMps:
     def _later(self, seconds: float, action: Callable[[], None]) -> None:
         """It happens whatever becomes of the plugin meanwhile."""
         entry = (self._clock.now + seconds, action)
-
-        def happen() -> None:
-            self._due.remove(entry)
-            action()
-
         self._due.append(entry)
-        self._clock.after(seconds, happen)
+        self._clock.after(seconds, lambda: self._happen(entry))
+
+    def _happen(self, entry: tuple[float, Callable[[], None]]) -> None:
+        self._due.remove(entry)
+        entry[1]()
 
     def _hear(self) -> None:
-        if self._is_there and self.grants:
+        if self.is_there and self.grants:
             wishes = self.grants[-1].resources
             self._later(ACTS_S, lambda: self._obey(wishes))
 
     def _obey(self, wishes: Mapping[str, Grant]) -> None:
-        if not self._is_there:
+        if not self.is_there:
             return
         for resource, running in [*self._running.items()]:
             grant = wishes.get(resource, Grant())

@@ -213,8 +213,7 @@ class VirtualNode:
     def restart_daemon(self, seconds: float) -> None:
         """The process ends, and after ``seconds`` another goes on with what the state directory and pods have."""
         self.clock.forget()
-        self.clock.now += seconds
-        self.mps.go_on()
+        self.mps.pass_time(seconds)
         applied = self.record.config
         self._last_answer = self.answer(self.clock.now)
         self._start(None if applied is None else parse_config(applied.text, name=applied.source))
