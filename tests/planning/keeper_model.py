@@ -1,4 +1,4 @@
-"""A model of ``nvdp mps`` for random histories: it takes what it may, and ends what is not wanted and not in use.
+"""A model of ``nvdp mps`` for random histories: the real course of its daemons, and who is hit by what it does.
 
 Whoever loses a daemon that it works through, or a card to a daemon, while nothing says that this is all right, is an
 ``AssertionError`` with its story.
@@ -6,11 +6,10 @@ Whoever loses a daemon that it works through, or a card to a daemon, while nothi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
-import msgspec
-
-from nvdp.model.mps import DaemonReport, DaemonSpec, Grant, MpsGrants, MpsView, Phase
+from nvdp.model.mps import DaemonReport, DaemonSpec, MpsGrants, MpsView, Phase
+from nvdp.planning.daemon_course import Stage, Standing, Step, Surroundings, Wish, plan_daemons
 
 LOOKS_S = 1.0  # it reads what it is told this often
 Holders = Callable[[str], Iterator[tuple[str, str, bool]]]
@@ -33,44 +32,39 @@ class Keeper:
         problem = "" if self.up else "nvdp mps does not answer"
         return MpsView(problem=problem, daemons=daemons, claims=dict(self.claims))
 
-    def look(self, told: MpsGrants) -> None:
-        """One round: by what it heard before, and then it reads what it is ``told`` now."""
+    def look(self, told: MpsGrants, cards: Collection[str]) -> None:
+        """One round: by what it heard before, and then it reads what it is ``told``. ``cards`` are all there are."""
         if not self.up:
             return
-        for resource in sorted(self._heard.resources.keys() | self.running.keys()):
-            self._see_to(resource, self._heard.resources.get(resource, Grant()))
-        busy = {uuid for spec in self.running.values() for uuid in spec.gpus}
-        self.claims = dict.fromkeys(sorted(busy), "Default")
+        wishes = {
+            name: Wish(wanted=one.wanted, free=one.free, is_in_use=bool(one.held), at_once=one.at_once)
+            for name, one in self._heard.resources.items()
+        }
+        standings = {name: Standing(running=spec, cleared=cards) for name, spec in self.running.items()}
+        standings |= {name: Standing(cleared=cards) for name in wishes.keys() - self.running.keys()}
+        course = plan_daemons(wishes, standings, Surroundings(present=cards, claimed=self.claims))
+        for name, step in course.steps.items():
+            self._take_step(name, step, at_once=name in wishes and wishes[name].at_once)
+        self.claims = dict.fromkeys(sorted(course.claims), "Default")
         self._heard = told
 
-    def _see_to(self, resource: str, grant: Grant) -> None:
-        now, target = self.running.get(resource), self._build_target(resource, grant)
-        if now is not None and now != target:
-            if grant.held and not grant.at_once:
-                return
-            self._end(resource, now, target, at_once=grant.at_once)
-        elif now is None and target is not None:
-            for uuid in target.gpus:
-                self._take(uuid, resource, at_once=grant.at_once)
-            self.running[resource] = target
-
-    def _build_target(self, resource: str, grant: Grant) -> DaemonSpec | None:
-        """Its cards that are free and that no other daemon has."""
-        others = {uuid for name, spec in self.running.items() if name != resource for uuid in spec.gpus}
-        if grant.wanted is None:
-            return None
-        gpus = tuple(uuid for uuid in grant.wanted.gpus if uuid in grant.free and uuid not in others)
-        return msgspec.structs.replace(grant.wanted, gpus=gpus) if gpus else None
+    def _take_step(self, resource: str, step: Step, *, at_once: bool) -> None:
+        if step.stage is Stage.END:
+            self._end(resource, step.target, at_once=at_once)
+        for uuid in step.target.gpus if step.target is not None else ():
+            if uuid not in self.claims:
+                self._take(uuid, resource, at_once=at_once)
+        if step.stage is Stage.START and step.target is not None:
+            self.running[resource] = step.target
 
     def _take(self, uuid: str, resource: str, *, at_once: bool) -> None:
         for pod, name, by_mps in self._holders(uuid):
             assert at_once or (by_mps and name == resource), f"{uuid} is taken from {pod}, which has it as {name}"
 
-    def _end(self, resource: str, now: DaemonSpec, target: DaemonSpec | None, *, at_once: bool) -> None:
+    def _end(self, resource: str, target: DaemonSpec | None, *, at_once: bool) -> None:
         """A card that is on offer by the daemon may be given out at any time: that it restarts is not counted."""
         kept = target.gpus if target is not None else ()
-        for uuid in now.gpus:
+        for uuid in self.running.pop(resource).gpus:
             for pod, name, by_mps in self._holders(uuid):
                 is_hit = by_mps and name == resource and uuid not in kept
                 assert at_once or not is_hit, f"the daemon of {resource} ends while {pod} works through it on {uuid}"
-        del self.running[resource]

@@ -124,7 +124,7 @@ class Plugin:
         """``nvdp mps`` looks, as often as it does in the time that has passed."""
         while self._keeper_at + LOOKS_S <= self.now:
             self._keeper_at += LOOKS_S
-            self.keeper.look(self.told)
+            self.keeper.look(self.told, {uuid for uuid in self.gpus if uuid not in self.gone})
 
     def set_keeper_up(self, *, up: bool) -> None:
         self.keeper.up = up
