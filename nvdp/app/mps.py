@@ -49,7 +49,7 @@ from nvdp.services.configuration import ConfigurationFile
 from nvdp.services.events import PauseOrdered
 from nvdp.services.mps_card import Adopted
 from nvdp.services.mps_crew import Crew
-from nvdp.services.mps_daemon import DaemonActor, Node
+from nvdp.services.mps_daemon import DaemonActor
 from nvdp.services.mps_driver import DriverUse
 from nvdp.services.mps_events import MpsEvent
 from nvdp.services.mps_grants import build_grants_watch
@@ -58,6 +58,7 @@ from nvdp.services.mps_reporting import Reporter
 from nvdp.services.mps_running import Program
 from nvdp.services.mps_shm import SharedMemoryService
 from nvdp.services.mps_supervisor import Collaborators, MpsSupervisor
+from nvdp.services.mps_work import Node
 from nvdp.services.remembering import Memory
 
 METRICS_PORT: Final = 9403

@@ -32,7 +32,7 @@ class Asking:
     """Asks one daemon after the other of a resource. Used by one thread; calls block for the limits of questions.
 
     ``clients`` is what was told last, None before a daemon was asked. ``silent_since``: since when the daemon does not
-    answer, monotonic; None if it does.
+    answer, None if it does. ``answered_at``: when it answered last, whatever it was asked. Both are monotonic seconds.
     """
 
     def __init__(
@@ -54,14 +54,14 @@ class Asking:
         self._clock = clock
         logs = [places.log_dir / name for name in (DAEMON_LOG, _CONTROL_LOG)]
         self._users = WaitingUsers(resource, logs, log=log, is_alive=is_client_alive, waiting_s=times.waiting_s)
-        self._clients_due_at = clock()
+        self._clients_due_at = self.answered_at = clock()
         self.clients: Clients | None = None
         self.waiting_users: tuple[int, ...] = ()
         self.silent_since: float | None = None
 
     def begin(self) -> None:
         """There is another daemon, or none any more."""
-        self._clients_due_at = self._clock()
+        self._clients_due_at = self.answered_at = self._clock()
         self.clients = self.silent_since = None
         self.waiting_users = ()
 
@@ -70,7 +70,7 @@ class Asking:
         began_at = self._clock()
         silence = find_silence(self._pipe, times=self._times)
         if not silence:
-            self.silent_since = None
+            self.silent_since, self.answered_at = None, self._clock()
         elif self.silent_since is None:
             self.silent_since = began_at
         return silence
@@ -92,10 +92,11 @@ class Asking:
         before = self.clients or Clients()
         with contextlib.suppress(HostError):
             servers = self._pipe.list_servers()
+            self.answered_at = self._clock()
             told = Clients(
                 count=count_clients(self._pipe, servers), servers={str(pid): state for pid, state in servers.items()}
             )
-            self.clients = told
+            self.clients, self.answered_at = told, self._clock()
             for pid, state in told.servers.items():
                 if state == _FAULT and before.servers.get(pid) != state:
                     text = f"MPS server {pid} is in FAULT: no new client is served until those that it has are through"

@@ -81,20 +81,38 @@ def bring_up(
     spec: DaemonSpec,
     places: Places,
     *,
-    on_process: Callable[[DaemonProcess], None],
+    on_process: Callable[[DaemonProcess, DaemonSpec], None],
     times: Times,
-) -> DaemonProcess:
+) -> tuple[DaemonProcess, DaemonSpec]:
     """Start a daemon in fresh directories, wait until it answers, and give it its limits.
 
-    ``on_process`` hears of the process at once: from then on it is on the node. Raises HostError, NotUpError among
-    them; then nothing runs. Blocks for ``up_s`` and the times of an end at most.
+    One that ends at once with the option for several users, and works without, lacks that option: it is what it is as
+    the second of the result says. ``on_process`` hears of a process at once: from then on it is on the node. Raises
+    HostError, NotUpError among them; then nothing runs. Blocks for twice ``up_s`` and the times of an end at most.
     """
+    try:
+        return _try_to_bring_up(program, spec, places, on_process=on_process, times=times), spec
+    except NotUpError as error:
+        if not spec.multi_user or error.exit_code is None:
+            raise
+    simple = msgspec.structs.replace(spec, multi_user=False)
+    return _try_to_bring_up(program, simple, places, on_process=on_process, times=times), simple
+
+
+def _try_to_bring_up(
+    program: Program,
+    spec: DaemonSpec,
+    places: Places,
+    *,
+    on_process: Callable[[DaemonProcess, DaemonSpec], None],
+    times: Times,
+) -> DaemonProcess:
     places.prepare()
     program.label(places.pipe_dir)
     places.clean()
     places.cut_logs()
     process = start_daemon(program.name, spec, places, multi_user=spec.multi_user)
-    on_process(process)
+    on_process(process, spec)
     pipe = ControlPipe(program.name, places.pipe_dir, limit_s=times.question_s)
     try:
         _wait_up(process, pipe, places, times)

@@ -18,9 +18,10 @@ from nvdp.mps.places import Places
 from nvdp.mps.process import adopt_daemon, start_daemon
 from nvdp.planning.daemon_course import Stage
 from nvdp.services.mps_card import Adopted
-from nvdp.services.mps_daemon import DaemonActor, Node
+from nvdp.services.mps_daemon import DaemonActor
 from nvdp.services.mps_events import DaemonSeen, Order
 from nvdp.services.mps_running import Program, Times
+from nvdp.services.mps_work import Node
 from nvdp.simulate.mps.clients import MpsClient
 from nvdp.simulate.mps.install import REAL_NAME, TWIN_NAME, install_control
 from nvdp.simulate.mps.journal import Journal
