@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +89,7 @@ class MpsSide:
 
 class Keeper:
     """Stands in for ``nvdp mps`` where its processes are not the matter: takes what is free, and gives back what no
-    pod holds, as the grants say, from one moment to the next. Its daemons answer unless they are ``down``.
+    pod holds, as the grants say, from one moment to the next. Its daemons always answer.
     """
 
     def __init__(self, mps_dir: Path, state_dir: Path) -> None:
@@ -97,8 +98,6 @@ class Keeper:
         self._state_dir = state_dir
         self._running: dict[str, DaemonSpec] = {}
         self._ending = threading.Event()
-        self.down: frozenset[str] = frozenset()
-        self.claimed: list[tuple[float, frozenset[str]]] = []
         self._thread = threading.Thread(target=self._run, name="stand-in for nvdp mps", daemon=True)
         self._thread.start()
 
@@ -117,8 +116,6 @@ class Keeper:
             for resource, grant in wishes.items():
                 self._consider(resource, grant)
             gpus = frozenset(uuid for spec in self._running.values() for uuid in spec.gpus)
-            if not self.claimed or self.claimed[-1][1] != gpus:
-                self.claimed.append((time.monotonic(), gpus))
             write_report(self._mps_dir, self._build_report(wishes.keys(), gpus))
 
     def _reconsider(self, resource: str, grant: Grant) -> None:
@@ -132,14 +129,12 @@ class Keeper:
         if grant.at_once or set(grant.wanted.gpus) <= {*grant.free, *grant.held}:
             self._running[resource] = grant.wanted
 
-    def _build_report(self, wanted: Any, gpus: frozenset[str]) -> MpsReport:
+    def _build_report(self, wanted: Collection[str], gpus: frozenset[str]) -> MpsReport:
         daemons = {}
         for resource in {*wanted, *self._running}:
             running = self._running.get(resource)
             if running is None:
                 daemons[resource] = DaemonReport(phase=Phase.WAITING, text="its GPUs are not free")
-            elif resource in self.down:
-                daemons[resource] = DaemonReport(phase=Phase.FAILED, text="ended", exit_code=1, running=running)
             else:
                 daemons[resource] = DaemonReport(phase=Phase.READY, running=running, pid=1, started=1)
         return MpsReport(at=time.monotonic(), daemons=daemons, claims=dict.fromkeys(gpus, "Default"))
