@@ -241,3 +241,10 @@ def test_killed_at_any_moment_it_neither_loses_a_mode_nor_leaves_a_daemon(mps):
     mps.wait(lambda daemon: daemon.phase is Phase.READY, "a daemon after all")
     assert keeper.stop().code == 0
     mps.assert_clean()
+
+
+def test_without_the_directory_of_the_node_there_is_nothing_to_do_and_it_says_so(mps):
+    keeper = mps.start("--mps-dir", mps.root / "nowhere")
+    assert keeper.wait().code == 1
+    (last,) = keeper.log.of("Stopped")
+    assert "mount the node's MPS root there" in last["msg"]
