@@ -178,19 +178,6 @@ def test_a_daemon_that_hangs_is_failed_within_five_seconds_and_replaced(mps):
 
 
 @at_length
-def test_a_main_thread_that_does_not_turn_makes_the_report_old(mps):
-    keeper = mps.start()
-    mps.find_pid()
-    keeper.send(signal.SIGSTOP)
-    try:
-        at = mps.report.at
-        assert mps.report.at == at
-    finally:
-        keeper.send(signal.SIGCONT)
-    wait_until(lambda: mps.report.at > at, what="a heartbeat")
-
-
-@at_length
 def test_a_pause_ends_what_nobody_uses_and_lets_go_of_the_driver(mps):
     keeper = mps.start()
     mps.find_pid()
