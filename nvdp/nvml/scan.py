@@ -140,14 +140,22 @@ class GpuReader:
         return count
 
     def _find(self, wanted: GpuRef, skip: Collection[GpuRef]) -> _Met | UnreadableGpu | None:
-        """The wanted GPU; no other is touched more than is needed to find it."""
+        """The wanted GPU; no other is touched more than is needed to find it.
+
+        One that cannot be read may be it, but only if no other is.
+        """
         count = self._count()
 
         def is_unwanted(ref: GpuRef) -> bool:
             return _is_another(wanted, ref) or any(_recognises(entry, ref) for entry in skip)
 
-        met = (self._meet(GpuRef(index=index, count=count), is_unwanted) for index in range(count))
-        return next((found for found in met if found is not None), None)
+        unreadable: UnreadableGpu | None = None
+        for index in range(count):
+            found = self._meet(GpuRef(index=index, count=count), is_unwanted)
+            if isinstance(found, _Met):
+                return found
+            unreadable = unreadable or found
+        return unreadable
 
     def _meet(self, ref: GpuRef, is_unwanted: _IsUnwanted) -> _Met | UnreadableGpu | None:
         """The GPU at ``ref``; None as soon as enough of it is known to say that it is unwanted."""

@@ -128,6 +128,15 @@ def test_a_gpu_on_the_way_is_left_out_and_has_its_own_failure_told(fake_driver, 
     assert read_modes(fake) == [DEFAULT, EXCLUSIVE]
 
 
+@pytest.mark.invariant(5)
+def test_a_lost_gpu_on_the_way_keeps_no_other_from_its_mode(fake_driver, fake, children) -> None:
+    fake_driver.configure("cards 0 1", "fail nvmlDeviceGetHandleByIndex 15 0")
+    failed = set_compute_modes(children, {uuid(1): EXCLUSIVE, uuid(0): EXCLUSIVE}, limit_s=LIMIT_S)
+    assert {gpu: error.kind for gpu, error in failed.items()} == {uuid(0): "GpuIsLost"}
+    fake_driver.configure("cards 0 1")
+    assert read_modes(fake) == [DEFAULT, EXCLUSIVE]
+
+
 def test_a_driver_that_fails_as_a_whole_is_asked_once_for_all(fake_driver, fake, children) -> None:
     fake_driver.configure("cards 0 1", "fail nvmlInit 9")
     failed = set_compute_modes(children, {uuid(0): EXCLUSIVE, uuid(1): EXCLUSIVE}, limit_s=LIMIT_S)
