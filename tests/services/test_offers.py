@@ -10,6 +10,7 @@ from nvdp.model.listing import AllocateTrace, AllocationFacts
 from nvdp.model.reasons import Cause as Ailing
 from nvdp.model.reasons import Reason
 from nvdp.planning.ledger import Refusal
+from nvdp.services.events import ResourceReport
 from nvdp.services.offers import Cause
 from tests.planning.values import GPU, SHARED, answer, holding, listed, uuid
 from tests.virtual.actor import STREAM_S
@@ -49,7 +50,8 @@ class Scene:
         clock.until = clock.now + seconds
         try:
             while True:
-                self.offers.note(clock.get())
+                if isinstance(event := clock.get(), ResourceReport):
+                    self.offers.note(event)
         except Pause:
             return
 
