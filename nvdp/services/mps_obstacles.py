@@ -8,7 +8,7 @@ from nvdp.log import Log
 from nvdp.model.reasons import Reason
 from nvdp.mps.foreign import find_foreign
 from nvdp.mps.places import Places
-from nvdp.services.mps_running import Times, end_orphan
+from nvdp.services.mps_running import Times, end_orphans
 
 
 class Obstacles:
@@ -33,10 +33,10 @@ class Obstacles:
     def look(self, gpus: Collection[str]) -> str:
         """What is in the way of these GPUs, in a sentence that is told once; empty if nothing is.
 
-        A daemon of our own that was left over is ended, which may take a few seconds.
+        Daemons of our own that were left over are ended, which may take a few seconds.
         """
         own_pids = self._find_own_pids()
-        end_orphan(self._places, own_pids, times=self._times)
+        end_orphans(self._places, own_pids, times=self._times)
         foreign = find_foreign(own_pids, self._places.pipe_dir, gpus)
         text = "" if foreign is None else f"{foreign} has these GPUs or this pipe; end it, or take them out of MPS"
         if text and text != self._told:

@@ -14,18 +14,16 @@ from typing import Final
 import msgspec
 
 from nvdp.errors import HostError
-from nvdp.host.files import load_text
 from nvdp.model.mps import DaemonSpec
 from nvdp.mps.control import COMMAND_LIMIT_S, ControlFailedError, ControlPipe, ControlTimeoutError
 from nvdp.mps.places import Places
 from nvdp.mps.process import DaemonProcess, adopt_daemon, start_daemon
-from nvdp.mps.procfs import find_argv, find_environment, find_stat
+from nvdp.mps.procfs import find_argv, find_environment, find_stat, list_pids
 from nvdp.mps.program import FOREGROUND, LOG_DIRECTORY, MULTI_USER, VISIBLE_DEVICES
 
 LAST_LINES: Final = 5
 """How much of a daemon's log is shown when it has ended."""
-_PID_NAME: Final = "nvidia-cuda-mps-control.pid"
-_PID_LIMIT_BYTES: Final = 64
+_OWN_ENDINGS: Final = ((FOREGROUND,), (MULTI_USER,))  # of the words that a daemon of ours is started with
 
 
 class Times(msgspec.Struct, frozen=True, kw_only=True):
@@ -198,32 +196,27 @@ def end_daemon(process: DaemonProcess, pipe: ControlPipe | None, *, times: Times
     return ended or process.wait(times.kill_s)
 
 
-def end_orphan(places: Places, own_pids: Collection[int], *, times: Times) -> None:
-    """End a daemon in our own pipe directory that is all as ours are, but that nobody knows any more.
+def end_orphans(places: Places, own_pids: Collection[int], *, times: Times) -> None:
+    """End daemons in our own pipe directory that are all as ours are, but that nobody knows any more.
 
     An ``nvdp mps`` that is killed in the moment between a start and its report leaves such a one; it was never ready.
+    What it is called does not matter, and it may not have come so far as to make its files. Blocks for an end of each.
     """
-    pid = _find_written_pid(places)
-    if pid is None or pid in own_pids:
-        return
-    stat, argv, environment = find_stat(pid), find_argv(pid), find_environment(pid)
-    if stat is None or environment is None or not argv or argv[-1] not in {FOREGROUND, MULTI_USER}:
-        return
-    if VISIBLE_DEVICES not in environment or environment.get(LOG_DIRECTORY) != str(places.log_dir):
-        return
-    process = adopt_daemon(pid, stat.started, places)
-    if process is not None:
-        end_daemon(process, None, times=times)
-        process.close()
+    for pid in list_pids():
+        if pid not in own_pids and find_argv(pid)[-1:] in _OWN_ENDINGS:
+            process = _find_orphan(pid, places)
+            if process is not None:
+                end_daemon(process, None, times=times)
+                process.close()
 
 
-def _find_written_pid(places: Places) -> int | None:
-    """The process that last said that the pipe directory is its own."""
-    try:
-        written = load_text(places.pipe_dir / _PID_NAME, limit_bytes=_PID_LIMIT_BYTES, follow_symlinks=False)
-        return int(written) if written is not None else None
-    except (HostError, ValueError):
+def _find_orphan(pid: int, places: Places) -> DaemonProcess | None:
+    stat, environment = find_stat(pid), find_environment(pid)
+    if stat is None or environment is None or VISIBLE_DEVICES not in environment:
         return None
+    if environment.get(LOG_DIRECTORY) != str(places.log_dir):
+        return None
+    return adopt_daemon(pid, stat.started, places)
 
 
 def is_power_of_two(count: int) -> bool:

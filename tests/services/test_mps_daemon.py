@@ -281,7 +281,6 @@ class TestAmongDaemonsOfOthers:
     def test_a_daemon_of_ours_that_nobody_knows_any_more_is_ended_and_not_refused(self, bench):
         bench.places.prepare()
         orphan = start_daemon(str(bench.program), spec(A), bench.places, multi_user=True)
-        wait_until((bench.pipe / "nvidia-cuda-mps-control.pid").exists, what="the orphan")
         assert bench.start(spec(A)).pid != orphan.pid
         assert orphan.wait(LIMIT_S)
         orphan.close()
