@@ -83,13 +83,15 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
 class Step(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be done for a resource. ``target`` is what to check, claim or start; ``text`` says what is waited for.
 
-    ``text`` is empty if all is as wanted. ``by_force``: an end takes no account of clients.
+    ``text`` is empty if all is as wanted. ``by_force``: an end takes no account of clients. ``is_in_use``: pods depend
+    on the daemon that runs, or may do so.
     """
 
     stage: Stage
     target: DaemonSpec | None = None
     text: str = ""
     by_force: bool = True
+    is_in_use: bool = False
 
 
 class Course(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,7 +109,8 @@ def plan_daemons(wishes: Mapping[str, Wish], standings: Mapping[str, Standing], 
         others = _NONE.union(*(gpus for other, gpus in taken.items() if other != name))
         situation = _Situation(wishes.get(name, Wish()), standings.get(name, Standing()), others, surroundings)
         step = situation.plan()
-        steps[name] = msgspec.structs.replace(step, by_force=situation.is_force_allowed)
+        in_use = situation.wish.is_in_use
+        steps[name] = msgspec.structs.replace(step, by_force=situation.is_force_allowed, is_in_use=in_use)
         if step.target is not None:
             gpus = frozenset(step.target.gpus)
             # What is looked at is not taken yet, and what was taken before stays.
@@ -119,7 +122,7 @@ def plan_daemons(wishes: Mapping[str, Wish], standings: Mapping[str, Standing], 
 def keep_all(standings: Mapping[str, Standing], *, text: str) -> Course:
     """The course as long as nobody knows what is wanted: what runs goes on, and nothing is started."""
     steps = {
-        name: Step(stage=Stage.KEEP if standing.running is not None else Stage.WAIT, text=text)
+        name: Step(stage=Stage.KEEP if standing.running is not None else Stage.WAIT, text=text, is_in_use=True)
         for name, standing in standings.items()
     }
     return Course(steps=steps, claims=_NONE.union(*map(_list_occupied, standings.values())))

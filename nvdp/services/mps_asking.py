@@ -32,7 +32,8 @@ class Asking:
     """Asks one daemon after the other of a resource. Used by one thread; calls block for the limits of questions.
 
     ``clients`` is what was told last, None before a daemon was asked. ``silent_since``: since when the daemon does not
-    answer, None if it does. ``answered_at``: when it answered last, whatever it was asked. Both are monotonic seconds.
+    answer, None if it does, and ``silences`` how many times in a row it did not. ``answered_at``: when it answered
+    last, whatever it was asked. Times are monotonic seconds.
     """
 
     def __init__(
@@ -58,11 +59,13 @@ class Asking:
         self.clients: Clients | None = None
         self.waiting_users: tuple[int, ...] = ()
         self.silent_since: float | None = None
+        self.silences = 0
 
     def begin(self) -> None:
         """There is another daemon, or none any more."""
         self._clients_due_at = self.answered_at = self._clock()
         self.clients = self.silent_since = None
+        self.silences = 0
         self.waiting_users = ()
 
     def find_silence(self) -> str:
@@ -70,8 +73,10 @@ class Asking:
         began_at = self._clock()
         silence = find_silence(self._pipe, times=self._times)
         if not silence:
-            self.silent_since, self.answered_at = None, self._clock()
-        elif self.silent_since is None:
+            self.silent_since, self.silences, self.answered_at = None, 0, self._clock()
+            return silence
+        self.silences += 1
+        if self.silent_since is None:
             self.silent_since = began_at
         return silence
 

@@ -121,6 +121,7 @@ class Crew:
                     target=step.target,
                     by_force=step.by_force,
                     watches_clients=is_waiting and not step.by_force,
+                    is_in_use=step.is_in_use,
                 )
             )
 

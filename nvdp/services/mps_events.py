@@ -19,7 +19,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     """What the actor of a resource shall do from now on; a newer order takes the place of an older one.
 
     ``number`` rises with each order of one actor. ``by_force``: an end need not wait for clients. ``watches_clients``:
-    it matters just now when the last client ends.
+    it matters just now when the last client ends. ``is_in_use``: pods depend on the daemon that runs, or may do so.
     """
 
     number: int = 0
@@ -27,6 +27,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     target: DaemonSpec | None = None
     by_force: bool = False
     watches_clients: bool = False
+    is_in_use: bool = False
 
 
 class DaemonSeen(msgspec.Struct, frozen=True, kw_only=True):

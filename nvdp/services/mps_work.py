@@ -160,20 +160,24 @@ class DaemonWork:
             self._check(now)
 
     def _bear(self, process: DaemonProcess, silence: str) -> None:
-        """It does not answer: say so, and replace it. If it has clients, they may be served on: not soon, then."""
+        """It does not answer: say so, and replace it. If pods use it, they may be served on: not soon, then.
+
+        Nor after one question: it may be us who did not run meanwhile, as in a machine that was halted.
+        """
         if not process.is_alive:
             self.note_end(process)
             return
         since, clients = self._asking.silent_since, self._asking.clients or Clients()
         assert since is not None
         silent_s = self._clock() - since
-        patience_s = self._times.patience_s if clients.count else 0.0
+        is_in_use = bool(clients.count) or self._order.is_in_use
+        patience_s = self._times.patience_s if is_in_use else 0.0
         if self._card.daemon.phase is not Phase.FAILED:
             lines = read_last_lines(self._places)
-            rest = f"it has {clients.count} clients and gets {patience_s:g} s" if patience_s else "it is replaced"
+            rest = f"pods use it, so that it gets {patience_s:g} s" if is_in_use else "it is replaced"
             self._fail(f"{silence}; {rest}", lines=lines)
             self._card.show()
-        if silent_s >= patience_s and self._finish(process, hears=False):
+        if self._asking.silences > 1 and silent_s >= patience_s and self._finish(process, hears=False):
             self._note_failure()
 
     def _check(self, now: float) -> None:

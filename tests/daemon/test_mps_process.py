@@ -171,8 +171,10 @@ def test_the_word_of_the_plugin_counts_whatever_the_file_says(mps):
 def test_a_daemon_that_hangs_is_failed_within_five_seconds_and_replaced(mps):
     mps.start()
     pid = mps.find_pid()
+    wait_until(lambda: "get_server_list" in mps.journal.list_commands(mps.pipe()), what="no clients, as is known")
     mps.orders.hang(mps.pipe())
     wait_until(lambda: mps.report.daemons[MPS].phase is Phase.FAILED, HUNG_S, what="a daemon that has failed")
+    wait_until(lambda: not psutil.pid_exists(pid), what="its end")
     mps.orders.hang(mps.pipe(), hangs=False)
     assert mps.wait(lambda daemon: daemon.phase is Phase.READY, "another one").pid != pid
 

@@ -50,6 +50,12 @@ def spec(*gpus, **facts):
     return DaemonSpec(resource=GPU, gpus=gpus, **(known | facts))
 
 
+def wait_gone(pid, limit_s):
+    """Whether the process has ended within that time."""
+    gone, _ = psutil.wait_procs([psutil.Process(pid)], limit_s)
+    return bool(gone)
+
+
 class Bench:
     """One actor, and all that it posts and logs."""
 
@@ -175,8 +181,30 @@ def test_a_daemon_that_hangs_has_failed_and_is_replaced_if_it_serves_nobody(benc
     bench.orders.hang(bench.pipe)
     failed = bench.wait_phase(Phase.FAILED)
     assert "no answer within 1 s" in failed.text
+    wait_until(lambda: not psutil.pid_exists(first.pid), what="its end")
     bench.orders.hang(bench.pipe, hangs=False)
     assert bench.wait_phase(Phase.READY).pid != first.pid
+
+
+def test_a_daemon_that_misses_one_question_as_when_we_were_halted_ourselves_goes_on(bench):
+    first = bench.start(spec(A))
+    bench.orders.hang(bench.pipe)
+    bench.wait_phase(Phase.FAILED)
+    bench.orders.hang(bench.pipe, hangs=False)
+    assert bench.wait_phase(Phase.READY).pid == first.pid
+
+
+@at_length
+def test_a_daemon_that_hangs_while_pods_hold_it_gets_its_time_though_no_client_of_it_was_counted(bench):
+    first = bench.start(spec(A))
+    bench.order(Stage.KEEP, is_in_use=True)
+    bench.wait(lambda seen: seen.order == bench.number)
+    bench.orders.hang(bench.pipe)
+    assert "pods use it" in bench.wait_phase(Phase.FAILED).text
+    asked = QUICK.question_s + QUICK.probe_s
+    assert not wait_gone(first.pid, 3 * asked)
+    bench.orders.hang(bench.pipe, hangs=False)
+    assert bench.wait_phase(Phase.READY).pid == first.pid
 
 
 @at_length
