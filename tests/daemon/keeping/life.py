@@ -46,8 +46,12 @@ class Life:
             steps = [next(self._turns[kind])]
             if self._node.chance.random() < _SURROUNDED:
                 steps.insert(0, self._node.chance.choice(SURROUNDINGS))
-            for step in steps:
-                self._do(step)
+            self.do(steps)
+
+    def do(self, steps: Sequence[Step]) -> None:
+        """These steps and nothing else."""
+        for step in steps:
+            self._do(step)
 
     def end(self, order: Sequence[str]) -> None:
         """All of it ends in this order (``plugin``, ``keeper``, ``pods``), and nothing is left."""

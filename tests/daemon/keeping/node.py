@@ -78,11 +78,11 @@ class Node:
     # --- its processes
 
     def start_missing(self) -> None:
-        """Start what does not run."""
-        if self.plugin is None:
-            self.plugin = self._start()
-        if self.keeper is None:
-            self.keeper = self.mps.start()
+        """Start what does not run. Both obey signals when this returns."""
+        self.plugin = self.plugin or self._start()
+        self.keeper = self.keeper or self.mps.start()
+        for daemon in (self.plugin, self.keeper):
+            daemon.log.wait_for("Starting")
 
     def end_plugin(self, number: signal.Signals) -> None:
         if self.plugin is not None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import psutil
 
 from nvdp.host.mps_report import load_report
-from nvdp.model.mps import DaemonReport, MpsReport, Phase
+from nvdp.model.mps import DaemonReport, DaemonSpec, MpsReport, Phase
 from tests.daemon.keeping.node import Node, name_lost
 from tests.daemon.keeping.wish import RESOURCES, list_ids
 from tests.daemon.node import gpu_uuid, healthy
@@ -114,8 +114,6 @@ class Truth:
         node, report = self._node, self._node.report
         if node.keeper is None or node.plugin is None or report.pid != node.keeper.pid:
             return ["no report of the process that runs"]
-        if not node.plugin.log.of("Starting"):
-            return ["the plugin has not begun"]
         found = self._find_open_claims(report)
         for resource in sorted({*report.daemons, *(form.resource for form in node.wish.forms.values() if form.mps)}):
             found += self._find_open_daemon(resource, report.daemons.get(resource))
@@ -136,26 +134,27 @@ class Truth:
 
     def _find_open_daemon(self, resource: str, daemon: DaemonReport | None) -> list[str]:
         node = self._node
-        holds = node.holds(resource)
-        wanted = node.wish.list_cards(resource)
-        if not holds and (node.wish.is_paused or not wanted):
-            is_over = daemon is None or (daemon.running is None and (wanted and node.wish.is_paused))
-            return [] if is_over else [f"{resource} has a daemon still: {daemon}"]
-        elsewhere = {held.card for held in node.pods if (held.resource, held.by_mps) != (resource, True)}
-        if node.wish.is_paused and daemon is not None and daemon.running is None:
-            return []
-        if daemon is None or daemon.phase is not Phase.READY or daemon.pid is None or daemon.running is None:
-            hopeless = not holds and not wanted - elsewhere - node.lost
-            return [] if hopeless else [f"{resource} has no daemon: {daemon}"]
-        if not psutil.pid_exists(daemon.pid):
-            return [f"{resource}: {daemon.pid} does not run"]
-        if holds:
-            return []
-        possible = {gpu_uuid(card) for card in wanted - elsewhere}
-        gpus = {*daemon.running.gpus}
+        wanted = node.wish.list_cards(resource) - {
+            held.card for held in node.pods if (held.resource, held.by_mps) != (resource, True)
+        }
+        is_held, is_paused = bool(node.holds(resource)), node.wish.is_paused
+        if daemon is None or daemon.running is None:
+            is_needed = not is_paused and (is_held or wanted - node.lost)
+            is_known = daemon is not None and not node.wish.list_cards(resource)
+            return [f"{resource} has no daemon: {daemon}"] if is_needed or is_known else []
+        if not is_held and (is_paused or not node.wish.list_cards(resource)):
+            return [f"{resource} has a daemon still: {daemon}"]
+        if daemon.phase is not Phase.READY or daemon.pid is None or not psutil.pid_exists(daemon.pid):
+            return [f"{resource} has a daemon that does not answer: {daemon}"]
+        return [] if is_held else self._find_difference(resource, daemon.running, wanted)
+
+    def _find_difference(self, resource: str, running: DaemonSpec, wanted: set[int]) -> list[str]:
+        """Nobody holds it, so that it is what is wanted, without a card that was lost at its start."""
+        node = self._node
         shares = next(form.replicas for form in node.wish.forms.values() if form.resource == resource)
-        if (gpus ^ possible) - name_lost(node) or daemon.running.thread_percent != 100 // shares:
-            return [f"{resource} shall have {sorted(possible)} by {shares}: {daemon}"]
+        different = {*running.gpus} ^ {gpu_uuid(card) for card in wanted}
+        if different - name_lost(node) or running.thread_percent != 100 // shares:
+            return [f"{resource} shall have the cards {sorted(wanted)}, in {shares}: {running}"]
         return []
 
     def _find_open_offers(self, report: MpsReport) -> list[str]:
