@@ -7,6 +7,7 @@ writes ``MpsGrants`` into its state directory whenever its plan changes. Neither
 from __future__ import annotations
 
 import enum
+import hashlib
 from collections.abc import Mapping
 from typing import Final
 
@@ -66,6 +67,11 @@ class MpsGrants(msgspec.Struct, frozen=True, kw_only=True):
     config: str = ""
     resources: Mapping[str, Grant] = {}
 
+    @property
+    def digest(self) -> str:
+        """What tells these grants from all others: 16 hex digits."""
+        return hashlib.sha256(msgspec.json.encode(self)).hexdigest()[:16]
+
 
 class Phase(enum.Enum):
     """How one control daemon is. READY: it has all its settings and answered on its pipe a moment ago.
@@ -109,7 +115,9 @@ class MpsReport(msgspec.Struct, frozen=True, kw_only=True):
     """All of ``nvdp mps``. ``at`` is monotonic seconds of the node, which all processes of one boot share.
 
     ``claims`` are the GPUs whose compute mode was changed and not put back, by UUID with the mode that they had before
-    (``model.inventory.ComputeMode`` values). Only a GPU that is not in it may be offered in another form.
+    (``model.inventory.ComputeMode`` values). Only a GPU that is not in it may be offered in another form. ``heard`` is
+    the digest of the grants by which daemons and claims were planned last, empty without grants: nothing that newer
+    ones took away is claimed any more unless ``claims`` has it.
     """
 
     at: float
@@ -118,6 +126,7 @@ class MpsReport(msgspec.Struct, frozen=True, kw_only=True):
     version: str = ""
     daemons: Mapping[str, DaemonReport] = {}
     claims: Mapping[str, str] = {}
+    heard: str = ""
 
 
 class MpsView(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,3 +137,4 @@ class MpsView(msgspec.Struct, frozen=True, kw_only=True):
     problem: str = ""
     daemons: Mapping[str, DaemonReport] = {}
     claims: Mapping[str, str] = {}
+    heard: str = ""
