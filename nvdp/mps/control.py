@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
+import selectors
+import signal
 import subprocess
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -24,6 +28,9 @@ UNKNOWN_STATE: Final = "unknown"
 _STATES: Final = ("initializing", "active", "fault")
 _NO_DAEMON: Final = "Cannot find MPS control daemon process"  # said with exit status 1, as far as is known
 _AFTER_KILL_S: Final = 1.0
+_ANSWER_LIMIT_BYTES: Final = 64 * 1024  # the longest that is of use, 1,000 numbers, has 11,000
+_NUMBERS_LIMIT: Final = 1000  # a daemon has 60 clients on a GPU at most
+_DIGITS_LIMIT: Final = 10  # a PID has 7
 
 
 class ControlTimeoutError(HostError):
@@ -34,12 +41,20 @@ class ControlFailedError(HostError):
     """The daemon refused, answered what cannot be understood, or is not there."""
 
 
+class ControlUnaskableError(HostError):
+    """The question could not be put: there is no program, or this node has no process or file left for it.
+
+    It says nothing about the daemon.
+    """
+
+
 class ControlPipe:
     """The pipe directory of one daemon, asked by ``program``.
 
     Any thread; commands are serialized, for a daemon that is asked by several at once fails some of them (202 of 800
     were seen). Each call blocks for ``limit_s`` at most, after its turn has come, and 1 s more for the asking process
-    to end. All raise ControlTimeoutError or ControlFailedError, in one line that names the pipe directory.
+    to end. All raise ControlTimeoutError or ControlFailedError, in one line that names the pipe directory, or
+    ControlUnaskableError, in one that names the program.
     """
 
     def __init__(self, program: str, pipe_dir: Path, *, limit_s: float = COMMAND_LIMIT_S) -> None:
@@ -112,7 +127,7 @@ class ControlPipe:
     def _ask_numbers(self, command: str) -> tuple[int, ...]:
         answer = self.ask(command)
         words = answer.split()
-        if not all(word.isascii() and word.isdigit() for word in words):
+        if len(words) > _NUMBERS_LIMIT or not all(map(_is_number, words)):
             raise self._misunderstood(command, answer)
         return tuple(map(int, words))
 
@@ -131,26 +146,73 @@ class ControlPipe:
                 process_group=0,  # a key pressed in a terminal is not for it
             )
         except OSError as error:
-            raise ControlFailedError(explain_start(self._program, error)) from error
+            raise ControlUnaskableError(explain_start(self._program, error)) from error
         try:
-            answer, complaint = process.communicate(f"{command}\n".encode(), timeout=self._limit_s)
+            answer, complaint = _converse(process, f"{command}\n".encode(), self._limit_s)
         except subprocess.TimeoutExpired as error:
             raise ControlTimeoutError(f"{self._pipe_dir}: {command}: no answer within {self._limit_s:g} s") from error
+        except _TooLongError as error:
+            text = f"{self._pipe_dir}: {command}: the answer has more than {_ANSWER_LIMIT_BYTES // 1024} KiB"
+            raise ControlFailedError(text) from error
         finally:
             _end(process)
         return process.returncode, _decode(answer), _decode(complaint)
 
 
+class _TooLongError(Exception):
+    """More was said than anybody wants to know."""
+
+
+def _converse(process: subprocess.Popen[bytes], said: bytes, limit_s: float) -> tuple[bytes, bytes]:
+    """Say it, and what comes back on both outputs once the process has ended.
+
+    As ``communicate`` does, which keeps all that ever comes: a program that has gone mad would fill our memory.
+    Raises TimeoutExpired and _TooLongError.
+    """
+    deadline = time.monotonic() + limit_s
+    assert process.stdin is not None
+    with contextlib.suppress(BrokenPipeError):  # it does not listen, and may answer all the same
+        os.write(process.stdin.fileno(), said)  # at once: a pipe takes more than a line
+        process.stdin.close()
+    assert process.stdout is not None
+    assert process.stderr is not None
+    answer, complaint = bytearray(), bytearray()
+    with selectors.PollSelector() as selector:  # it needs no file, of which none may be left
+        selector.register(process.stdout, selectors.EVENT_READ, answer)
+        selector.register(process.stderr, selectors.EVENT_READ, complaint)
+        while selector.get_map():
+            ready = selector.select(max(0.0, deadline - time.monotonic()))
+            if time.monotonic() >= deadline:
+                raise subprocess.TimeoutExpired(process.args, limit_s)
+            for key, _events in ready:
+                part = os.read(key.fd, _ANSWER_LIMIT_BYTES)
+                if not part:
+                    selector.unregister(key.fileobj)
+                heard: bytearray = key.data
+                heard += part
+                if len(heard) > _ANSWER_LIMIT_BYTES:
+                    raise _TooLongError
+    process.wait(max(0.0, deadline - time.monotonic()))
+    return bytes(answer), bytes(complaint)
+
+
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Let go of the process, which may be one that no signal reaches while the driver holds it."""
+    """Let go of the process and of those that it started.
+
+    It may be one that no signal reaches while the driver holds it.
+    """
     if process.returncode is None:
-        process.kill()
+        os.killpg(process.pid, signal.SIGKILL)  # nobody has asked for its exit code: the number is still its own
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_AFTER_KILL_S)
     for stream in (process.stdin, process.stdout, process.stderr):
         assert stream is not None
         with contextlib.suppress(OSError):  # of what it did not read any more
             stream.close()
+
+
+def _is_number(word: str) -> bool:
+    return len(word) <= _DIGITS_LIMIT and word.isascii() and word.isdigit()
 
 
 def _decode(said: bytes) -> str:

@@ -6,10 +6,10 @@ import threading
 
 import pytest
 
-from nvdp.errors import HostError
-from nvdp.mps.control import ControlFailedError, ControlPipe, ControlTimeoutError
+from nvdp.mps.control import ControlFailedError, ControlPipe, ControlTimeoutError, ControlUnaskableError
+from nvdp.mps.procfs import find_stat
 from nvdp.simulate.mps.clients import MpsClient, set_server_state
-from tests.mps.conftest import LIMIT_S
+from tests.mps.conftest import LIMIT_S, wait_until
 
 
 def test_limits_that_are_set_are_those_of_the_next_server(bench):
@@ -84,6 +84,8 @@ def test_questions_of_several_threads_go_to_the_daemon_one_by_one(directory):
         ("kill -9 $$", r"failed \(signal 9\)"),
         ("echo Cannot find MPS control daemon process", r"\(exit code 0\)"),
         ("echo first >&2; echo second >&2; exit 3", r'"first second" \(exit code 3\)'),
+        ("exec yes", "the answer has more than 64 KiB"),
+        ("exec yes >&2", "the answer has more than 64 KiB"),
     ],
 )
 def test_what_a_program_says_that_is_no_answer_becomes_one_line(directory, script, error):
@@ -93,6 +95,25 @@ def test_what_a_program_says_that_is_no_answer_becomes_one_line(directory, scrip
     with pytest.raises(ControlFailedError, match=error) as raised:
         ControlPipe(str(program), directory, limit_s=LIMIT_S).find_thread_percent()
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("script", ["printf %011d 1", "seq 1001"])
+def test_numbers_that_no_daemon_has_are_no_answer(directory, script):
+    program = directory / "said"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    with pytest.raises(ControlFailedError, match="which nvdp cannot read"):
+        ControlPipe(str(program), directory, limit_s=LIMIT_S).list_clients(7)
+
+
+def test_what_a_program_has_started_ends_with_it(directory):
+    program = directory / "said"
+    program.write_text(f"#!/bin/sh\nsleep 60 &\necho $! >{directory}/below\nexec yes\n")
+    program.chmod(0o755)
+    with pytest.raises(ControlFailedError):
+        ControlPipe(str(program), directory, limit_s=LIMIT_S).find_thread_percent()
+    below = int((directory / "below").read_text())
+    wait_until(lambda: (stat := find_stat(below)) is None or stat.has_ended, "the end of what the program started")
 
 
 def test_a_server_whose_state_the_daemon_does_not_tell_has_an_unknown_one(directory):
@@ -109,7 +130,7 @@ def test_a_server_whose_state_the_daemon_does_not_tell_has_an_unknown_one(direct
 
 def test_a_program_that_is_not_there_is_an_error_that_says_how_it_comes(directory):
     with pytest.raises(
-        HostError, match=r"nvidia-cuda-mps-none: not found; .*NVIDIA_DRIVER_CAPABILITIES=compute,utility"
+        ControlUnaskableError, match=r"nvidia-cuda-mps-none: not found; .*NVIDIA_DRIVER_CAPABILITIES=compute,utility"
     ):
         ControlPipe("nvidia-cuda-mps-none", directory).quit()
 
