@@ -51,13 +51,15 @@ class DaemonSeen(msgspec.Struct, frozen=True, kw_only=True):
 class ModesSeen(msgspec.Struct, frozen=True, kw_only=True):
     """Which GPUs have the compute mode by us; which cannot get it just now, and which not their own back, with why.
 
-    ``claims`` are all whose mode was changed, or is about to be, with the modes that they had before.
+    ``claims`` are all whose mode was changed, or is about to be, with the modes that they had before. ``followed`` is
+    the number of the last word on what is wanted that was taken: nothing that it leaves out is claimed from then on.
     """
 
     claimed: frozenset[str] = frozenset()
     unclaimable: Mapping[str, str] = {}
     unreleasable: Mapping[str, str] = {}
     claims: Mapping[str, str] = {}
+    followed: int = 0
 
 
 class GrantsRead(msgspec.Struct, frozen=True, kw_only=True):

@@ -41,11 +41,14 @@ class _Retry(msgspec.Struct, frozen=True):
 class _Asked(msgspec.Struct, frozen=True):
     """What the main thread said last. ``wanted`` is None before it said anything: then nothing is put back.
 
+    ``number`` counts what it wanted.
+
     ``found`` are the modes of the last scan, None while the driver is not to be asked; of the ``unsure`` it is not
     certain that the scan looked after our last change.
     """
 
     wanted: frozenset[str] | None = None
+    number: int = 0
     found: Mapping[str, ComputeMode | None] | None = None
     unsure: Mapping[str, int] = {}
 
@@ -95,9 +98,14 @@ class ModeService:
             self._thread = threading.Thread(target=self._run, name=self.THREAD, daemon=True)
             self._thread.start()
 
-    def want(self, gpus: Collection[str]) -> None:
-        """These GPUs shall have the mode, by UUID, and all others their own."""
-        self._tell(wanted=frozenset(gpus))
+    def want(self, gpus: Collection[str]) -> int:
+        """These GPUs shall have the mode, by UUID, and all others their own. The number of this word."""
+        wanted = frozenset(gpus)
+        with self._changed:
+            if wanted != self._asked.wanted:
+                self._asked = msgspec.structs.replace(self._asked, wanted=wanted, number=self._asked.number + 1)
+                self._changed.notify_all()
+            return self._asked.number
 
     def see(self, inventory: Inventory | None) -> None:
         """The driver counts these GPUs, by a complete scan; None: it is not to be asked, or does not answer."""
@@ -119,9 +127,9 @@ class ModeService:
 
     def _run(self) -> None:
         while True:
-            self._show()
             with self._changed:
                 asked = self._asked
+            self._show(asked.number)
             if asked.wanted is not None and asked.found is not None and self._work(asked, asked.wanted, asked.found):
                 continue
             with self._changed:
@@ -211,13 +219,14 @@ class ModeService:
         retries = (*self._unclaimable.values(), *self._unreleasable.values())
         return min((retry.due_at - now for retry in retries if retry.due_at > now), default=None)
 
-    def _show(self) -> None:
+    def _show(self, followed: int) -> None:
         now = self._clock()
         seen = ModesSeen(
             claimed=frozenset(self._done & self._claims.keys()),
             unclaimable=_list_waiting(self._unclaimable, now),
             unreleasable={uuid: retry.text for uuid, retry in self._unreleasable.items()},
             claims=dict(self._claims),
+            followed=followed,
         )
         if seen != self._posted:
             self._posted = seen

@@ -51,15 +51,15 @@ class Reporter:
         """Write from now on."""
         threading.Thread(target=self._run, name=self.THREAD, daemon=True).start()
 
-    def publish(self, daemons: Mapping[str, DaemonReport], *, answered: Mapping[str, float]) -> None:
+    def publish(self, daemons: Mapping[str, DaemonReport], *, answered: Mapping[str, float], heard: str) -> None:
         """The main thread turns, and this is how the daemons are; ``answered`` is when each answered last, monotonic.
 
-        Does not block.
+        ``heard``: see ``MpsReport``. Does not block.
         """
         with self._changed:
             self._answered = answered
-            is_news = daemons != self._report.daemons
-            self._report = msgspec.structs.replace(self._report, at=self._clock(), daemons=daemons)
+            is_news = (daemons, heard) != (self._report.daemons, self._report.heard)
+            self._report = msgspec.structs.replace(self._report, at=self._clock(), daemons=daemons, heard=heard)
             if is_news:
                 self._is_news = True
                 self._changed.notify_all()

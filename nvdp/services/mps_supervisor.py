@@ -56,6 +56,13 @@ class Collaborators(msgspec.Struct, frozen=True, kw_only=True):
     look_now: Callable[[], None]
 
 
+class _Planned(msgspec.Struct, frozen=True, kw_only=True):
+    """By which grants was planned last, and the number of what the modes were told for that."""
+
+    digest: str = ""
+    modes: int = 0
+
+
 class Readiness(msgspec.Struct, frozen=True, kw_only=True):
     """What the probes say: why it is not as wanted, or nothing; and all daemons."""
 
@@ -87,7 +94,10 @@ class MpsSupervisor:
         self._shared_memory = SharedMemorySeen(problem="the shared memory of MPS is not there yet")
         self._ordered: Pause | None = None
         self._by_file: Pause | None = None
+        self._unheard: set[type] = {ConfigRead, PauseOrdered}
         self._course = Course(steps={}, claims=frozenset())
+        self._planned = _Planned()
+        self._heard = ""
         self._defect = ""
         self._restarts = Restarts(
             restart=lambda thread: collaborators.crew.restart(thread) or collaborators.restart(thread),
@@ -129,6 +139,7 @@ class MpsSupervisor:
             return events
 
     def _take(self, event: MpsEvent) -> None:  # noqa: C901 - the table of what can happen
+        self._unheard.discard(type(event))
         match event:
             case ConfigRead():
                 self._with.adoption.take(event)
@@ -180,9 +191,15 @@ class MpsSupervisor:
                 self._with.log(Reason.SERVICE_RESTARTED, "planning failed, all daemons stay as they are", **described)
         self._with.driver.consider(
             pause=self._pause,
-            is_needed=self._wishes.may_need_driver(adoption.expected) or bool(self._modes.claims),
+            is_needed=self._may_open_driver
+            and (self._wishes.may_need_driver(adoption.expected) or bool(self._modes.claims)),
             is_settled=self._modes.claims.keys() <= self._course.claims | self._modes.unreleasable.keys(),
         )
+
+    @property
+    def _may_open_driver(self) -> bool:
+        """Not before it is known that there is no pause: what is paused from the start is not touched at all."""
+        return not self._unheard
 
     def _judge(self) -> None:
         adoption, scan = self._with.adoption, self._scan
@@ -202,8 +219,9 @@ class MpsSupervisor:
         else:
             wishes = self._wishes.build(crew.in_use)
             self._course = plan_daemons(wishes, crew.standings, self._build_surroundings())
-        self._with.modes.want(self._course.claims)
+        number = self._with.modes.want(self._course.claims)
         crew.follow(self._course)
+        self._planned = _Planned(digest=self._wishes.digest, modes=number)
 
     def _build_surroundings(self) -> Surroundings:
         return Surroundings(
@@ -245,7 +263,9 @@ class MpsSupervisor:
     def _report(self) -> None:
         crew = self._with.crew
         daemons = crew.build_reports(self._course.steps)
-        self._with.reporter.publish(daemons, answered=crew.answered)
+        if self._modes.followed >= self._planned.modes:  # until then a GPU may be claimed that was taken away
+            self._heard = self._planned.digest
+        self._with.reporter.publish(daemons, answered=crew.answered, heard=self._heard)
         status = self._with.adoption.status
         problems = [status.refused] if status.refused else []
         others = {name: one for name, one in daemons.items() if one.phase is not Phase.READY}
@@ -268,7 +288,7 @@ class MpsSupervisor:
         self._with.modes.want(keep_all(crew.standings, text="").claims)
         for event in self._drain(_LOOK_S):
             self._take(event)
-        self._with.reporter.publish(crew.build_reports({}), answered=crew.answered)
+        self._with.reporter.publish(crew.build_reports({}), answered=crew.answered, heard=self._heard)
 
     def _may_put_back(self) -> bool:
         """Whether a mode is to be put back that can be, for all that is known."""

@@ -52,6 +52,11 @@ class Wishes:
         if event.grants is not None:
             self._grants = event.grants
 
+    @property
+    def digest(self) -> str:
+        """What tells the plugin's word from all others; empty while there is none."""
+        return self._grants.digest if self._grants is not None else ""
+
     def follow(self, config: Config, inventory: Inventory, pins: Mapping[str, str]) -> None:
         """What the configuration in force calls for."""
         if self._basis == (basis := (config.hash, inventory, pins)):

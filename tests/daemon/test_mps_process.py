@@ -144,11 +144,14 @@ def test_the_word_of_the_plugin_counts_whatever_the_file_says(mps):
     spec = DaemonSpec(resource=MPS, gpus=(FIRST, SECOND), thread_percent=50)
 
     def grant(**facts):
-        write_grants(mps.root / "state", MpsGrants(resources={MPS: Grant(**facts)}))
+        grants = MpsGrants(resources={MPS: Grant(**facts)})
+        write_grants(mps.root / "state", grants)
+        return grants.digest
 
-    grant(wanted=spec)
+    told = grant(wanted=spec)
     mps.start()
     mps.wait(lambda daemon: daemon.phase is Phase.WAITING and "not free yet" in daemon.text, "free GPUs waited for")
+    wait_until(lambda: mps.report.heard == told, what="a sign that it was heard")
     assert mps.modes == []
 
     grant(wanted=spec, free=(FIRST,))
@@ -192,6 +195,25 @@ def test_a_pause_ends_what_nobody_uses_and_lets_go_of_the_driver(mps):
     mps.wait(lambda daemon: daemon.phase is Phase.WAITING and "paused by" in daemon.text, "a daemon that waits")
     mps.config_map.publish(build_mps({"devices": [0, 1]}))
     mps.find_pid()
+    assert keeper.stop().code == 0
+    mps.assert_clean()
+
+
+def test_a_start_in_a_pause_does_not_touch_the_driver_though_modes_are_to_be_put_back(mps):
+    mps.start()
+    pid = mps.find_pid()
+    mps.keepers[0].kill()
+    os.kill(pid, signal.SIGKILL)
+    mps.config_map.publish(build_mps({"devices": [0, 1]}, devices={"paused": True}))
+    keeper = mps.start()
+    keeper.log.wait_for("DriverPaused")
+    mps.wait_report_of(keeper)
+    assert not keeper.children
+    assert not keeper.log.of("DriverReady")
+    assert mps.report.claims.keys() == {FIRST, SECOND}
+
+    mps.config_map.publish(build_config())
+    wait_until(lambda: not mps.report.claims, what="all modes put back")
     assert keeper.stop().code == 0
     mps.assert_clean()
 

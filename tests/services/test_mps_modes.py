@@ -94,6 +94,22 @@ def test_a_claim_is_on_the_disk_before_the_mode_is_changed_and_the_mode_is_back_
     assert node.modes[A] is DEFAULT
 
 
+def test_what_is_wanted_is_followed_only_once_nothing_else_is_claimed_any_more(node, build):
+    bench = build()
+    node.may_answer.clear()
+    bench.see()
+    before = bench.service.want({A})
+    assert bench.service.want({A}) == before
+    bench.wait(lambda seen: seen.followed == before)
+    wait_until(lambda: node.kept, what="the claim, on its way")
+    after = bench.service.want(set())
+    assert after > before
+    assert bench.posted.empty()
+    node.may_answer.set()
+    assert bench.wait(lambda seen: seen.followed == after).claims == {A: "Default"}
+    bench.wait(lambda seen: not seen.claims)
+
+
 def test_a_gpu_that_was_exclusive_before_stays_so_afterwards(node, build):
     bench = build()
     bench.see()

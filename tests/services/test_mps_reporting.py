@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nvdp.errors import HostError
-from nvdp.model.mps import SILENT_S, DaemonReport, MpsReport, Phase
+from nvdp.model.mps import HEARTBEAT_S, SILENT_S, DaemonReport, MpsReport, Phase
 from nvdp.services.mps_reporting import Reporter
 from tests.daemon.process import wait_until
 
@@ -60,7 +60,7 @@ def reporter(file, clock, told):
 
 def test_a_change_is_written_at_once_and_a_heartbeat_without_one(file, reporter):
     reporter.start()
-    reporter.publish(READY, answered={GPU: 100.0})
+    reporter.publish(READY, answered={GPU: 100.0}, heard="")
     wait_until(lambda: file.last and file.last.daemons == READY, what="the change")
     count = len(file.written)
     wait_until(lambda: len(file.written) > count, what="a heartbeat")
@@ -68,7 +68,7 @@ def test_a_change_is_written_at_once_and_a_heartbeat_without_one(file, reporter)
 
 
 def test_a_main_thread_that_says_nothing_any_more_makes_the_report_old(file, reporter, clock):
-    reporter.publish(READY, answered={GPU: 100.0})
+    reporter.publish(READY, answered={GPU: 100.0}, heard="")
     clock.now += 60
     reporter.flush()
     assert file.last.at == 100.0
@@ -76,10 +76,16 @@ def test_a_main_thread_that_says_nothing_any_more_makes_the_report_old(file, rep
 
 def test_a_daemon_that_has_not_been_heard_of_is_not_ready_whatever_was_said_of_it(file, reporter, clock):
     clock.now += SILENT_S + 0.1
-    reporter.publish(READY, answered={GPU: 100.0})
+    reporter.publish(READY, answered={GPU: 100.0}, heard="")
     reporter.flush()
     assert file.last.daemons[GPU].phase is Phase.FAILED
     assert "not been heard of for 4 s" in file.last.daemons[GPU].text
+
+
+def test_that_newer_grants_were_heard_is_written_at_once(file, reporter):
+    reporter.start()
+    reporter.publish({}, answered={}, heard="abc")
+    wait_until(lambda: file.last and file.last.heard == "abc", 0.8 * HEARTBEAT_S, what="the digest")
 
 
 def test_claims_are_on_the_disk_when_persist_returns(file, reporter):
@@ -101,11 +107,11 @@ def test_claims_that_cannot_be_written_do_not_count(file, reporter):
 def test_a_report_that_cannot_be_written_is_told_once(file, reporter, told):
     file.fails = True
     reporter.start()
-    reporter.publish(READY, answered={})
+    reporter.publish(READY, answered={}, heard="")
     wait_until(lambda: told, what="a word about it")
-    reporter.publish({}, answered={})
+    reporter.publish({}, answered={}, heard="")
     file.fails = False
-    reporter.publish(READY, answered={})
+    reporter.publish(READY, answered={}, heard="")
     wait_until(lambda: file.last and file.last.daemons, what="a report")
     assert len(told) == 1
     assert "the disk is full" in told[0]
