@@ -45,6 +45,11 @@ def open_directories(root: Path, names: Sequence[str]) -> Iterator[int | None]:
             os.close(descriptor)
 
 
+def open_below(directory: int, name: str) -> int:
+    """The directory of that name in that one, as a descriptor to be closed. Raises OSError, for a link too."""
+    return os.open(name, _OPEN | os.O_NOFOLLOW, dir_fd=directory)
+
+
 def _make(root: Path, names: Sequence[str]) -> int:
     for attempt in range(_TRIES):
         try:
@@ -87,7 +92,7 @@ def _step(parent: int, name: str, *, making: bool) -> int:
     if making:
         with contextlib.suppress(FileExistsError):
             os.mkdir(name, _MODE, dir_fd=parent)
-    descriptor = os.open(name, _OPEN | os.O_NOFOLLOW, dir_fd=parent)
+    descriptor = open_below(parent, name)
     try:
         if making:
             _open_to_all(descriptor)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import shutil
 import stat
 from pathlib import Path
 from typing import Final
@@ -17,6 +16,7 @@ from typing import Final
 from nvdp.errors import HostError
 from nvdp.mps.control_log import START_MARK, is_noise
 from nvdp.mps.directories import make_directories, open_directories
+from nvdp.mps.removal import ASIDE, empty_directory, remove_directories
 
 LOG_LIMIT_BYTES: Final = 1024 * 1024
 """The size over which a log file is cut. NVIDIA documents no rotation, and every question fills three lines."""
@@ -29,6 +29,7 @@ _PIPE: Final = "pipe"
 _LOG: Final = "log"
 _PATH_LIMIT_BYTES: Final = 107  # sun_path of a Unix socket, less the zero at its end
 _LONGEST_SOCKET: Final = "control_privileged"
+_DAEMON_FILES: Final = ("control", _LONGEST_SOCKET, "control_lock", "log", "nvidia-cuda-mps-control.pid")
 _LAST_BYTES: Final = 65536
 _LINE_CHARS: Final = 300
 _OTHERS_ARE_IN: Final = (errno.ENOTEMPTY, errno.EEXIST)
@@ -60,23 +61,28 @@ class Places:
                 pass
 
     def clean(self) -> None:
-        """Take out of the pipe directory what a daemon left that is dead. The directory itself stays."""
-        with open_directories(self._mps_dir, (*self._names, _PIPE)) as pipe:
-            if pipe is None:
-                return
-            try:
-                for name in os.listdir(pipe):  # noqa: PTH208 - a descriptor, not a path
-                    _remove_entry(pipe, name)
-            except OSError as error:
-                raise HostError(f"{self.pipe_dir}: cannot be emptied: {error.strerror}") from error
+        """Take out of the pipe directory what a daemon left that is dead, and pods made. The directory itself stays.
+
+        Blocks for two seconds at most; what is not away then is nothing that a daemon needs.
+        """
+        try:
+            with open_directories(self._mps_dir, self._names) as resource, contextlib.suppress(FileNotFoundError):
+                if resource is not None:
+                    empty_directory(resource, _PIPE, first=_DAEMON_FILES)
+        except OSError as error:
+            raise HostError(f"{self.pipe_dir}: cannot be emptied: {error.strerror}") from error
 
     def remove(self) -> None:
-        """Take both directories away, and those above that are empty then, up to the MPS root. Idempotent."""
+        """Take both directories away, and those above that are empty then, up to the MPS root. Idempotent.
+
+        Blocks for a second at most.
+        """
         try:
             with open_directories(self._mps_dir, self._names) as resource:
-                if resource is not None:
-                    for name in (_PIPE, _LOG):
-                        _remove_entry(resource, name)
+                if resource is not None and not remove_directories(resource, (_PIPE, _LOG)):
+                    raise HostError(
+                        f"{self.resource_dir / ASIDE}: cannot be removed with all that pods made; remove it"
+                    )
             for depth in range(len(self._names), 0, -1):
                 with (
                     open_directories(self._mps_dir, self._names[: depth - 1]) as above,
@@ -138,15 +144,6 @@ class Places:
         lines = lines[starts[-1] + 1 :] if starts else lines
         telling = [line.strip()[:_LINE_CHARS] for line in lines if line.strip() and not is_noise(line)]
         return tuple("".join(c if c.isprintable() else "?" for c in line) for line in telling[-count:])
-
-
-def _remove_entry(directory: int, name: str) -> None:
-    """Remove a file, or a directory with all that is in it; no link is followed. What is not there is fine."""
-    with contextlib.suppress(FileNotFoundError):
-        if stat.S_ISDIR(os.lstat(name, dir_fd=directory).st_mode):
-            shutil.rmtree(name, dir_fd=directory)
-        else:
-            os.unlink(name, dir_fd=directory)
 
 
 def _open_regular(directory: int, name: str, flags: int) -> int | None:

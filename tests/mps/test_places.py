@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import socket
 import stat
+import subprocess
 import threading
 
 import pytest
 
 from nvdp.errors import HostError
 from nvdp.mps.places import LOG_KEPT_BYTES, LOG_LIMIT_BYTES, Places
+from nvdp.mps.removal import empty_directory, remove_directories
 
 RESOURCE = "nvidia.com/gpu.mps"
 
@@ -73,6 +75,80 @@ def test_what_a_dead_daemon_left_goes_and_the_pipe_directory_stays(places):
     assert list(places.pipe_dir.iterdir()) == []
     assert identity(places.pipe_dir) == before
     assert places.read_last_lines(1) == ("kept",)
+
+
+def test_no_depth_of_what_a_pod_made_keeps_a_daemon_from_starting_or_from_its_end(places, directory):
+    for act in (places.clean, places.remove):
+        places.prepare()
+        dig(places.pipe_dir, "control", depth=1500)
+        (places.pipe_dir / "wide").mkdir()
+        for number in range(50):
+            (places.pipe_dir / "wide" / f"{number}").mkdir()
+            (places.pipe_dir / "wide" / f"{number}" / "link").symlink_to(directory)
+        act()
+    assert list((directory / "run" / "mps").iterdir()) == []
+
+
+def dig(path, name: str, *, depth: int) -> None:
+    directory = os.open(path, os.O_RDONLY)
+    for _ in range(depth):
+        os.mkdir(name, dir_fd=directory)
+        below = os.open(name, os.O_RDONLY, dir_fd=directory)
+        os.close(directory)
+        directory = below
+    os.close(directory)
+
+
+def test_what_is_not_away_in_time_is_beside_the_pipe_and_goes_the_next_time(places):
+    places.prepare()
+    dig(places.pipe_dir, "control", depth=5)
+    above = os.open(places.resource_dir, os.O_RDONLY)
+    empty_directory(above, "pipe", first=["control"], limit_s=0)
+    assert list(places.pipe_dir.iterdir()) == []
+    assert [path.name for path in places.resource_dir.iterdir() if path.name not in {"pipe", "log"}] == ["removed"]
+    assert not remove_directories(above, ["log"], limit_s=0)
+    os.close(above)
+    places.clean()
+    assert [path.name for path in places.resource_dir.iterdir()] == ["pipe"]
+
+
+@pytest.fixture
+def mount(places):
+    """Mounts something where nobody can remove it then, nor move it."""
+    places.prepare()
+    made = []
+
+    def act(path) -> None:
+        path.mkdir(parents=True)
+        done = subprocess.run(["/bin/mount", "-t", "tmpfs", "none", path], capture_output=True, text=True, check=False)
+        if done.returncode:
+            pytest.skip(f"nothing can be mounted here: {done.stderr.strip()}")
+        made.append(path.name)
+
+    yield act
+    for name in made:
+        (path,) = places.resource_dir.rglob(name)
+        subprocess.run(["/bin/umount", path], check=True)
+
+
+def test_what_cannot_be_removed_is_moved_aside_and_told_when_all_should_be_away(places, mount):
+    mount(places.pipe_dir / "control" / "mounted")
+    (places.pipe_dir / "control" / "file").touch()
+    places.clean()
+    assert list(places.pipe_dir.iterdir()) == []
+    (left,) = places.resource_dir.glob("removed/*")
+    assert [path.name for path in left.iterdir()] == ["mounted"]
+    with pytest.raises(HostError, match=r"gpu\.mps/removed: something in it cannot be removed; remove it$"):
+        places.remove()
+    assert not places.pipe_dir.exists()
+
+
+def test_what_can_neither_be_removed_nor_moved_is_told_and_all_else_goes(places, mount):
+    mount(places.pipe_dir / "control")
+    (places.pipe_dir / "file").touch()
+    with pytest.raises(HostError, match=r"pipe: cannot be emptied: Device or resource busy$"):
+        places.clean()
+    assert [path.name for path in places.pipe_dir.iterdir()] == ["control"]
 
 
 def test_all_is_away_in_the_end_but_what_is_anothers(places, directory):
