@@ -18,7 +18,7 @@ from nvdp.planning.daemons import Daemons
 from nvdp.planning.ledger import Given
 from nvdp.planning.mps_specs import build_grants
 from nvdp.planning.rivals import Known
-from nvdp.planning.withdrawal import Verdict, Waiting, is_unseen, may_give_up
+from nvdp.planning.withdrawal import Verdict, Waiting, judge_unseen, may_give_up
 
 HEARD_S: Final = 3 * HEARTBEAT_S
 """How long it takes at most until ``nvdp mps`` has read what it is told, and we have read what came of it."""
@@ -98,11 +98,18 @@ class Granting:
             return self._daemons.has(form.resource, uuid) and not holders.keys().isdisjoint(ids)
         assignment = self._assignments.get(uuid)
         if assignment is not None and assignment.form == form:
-            return any(one in holders or (given is not None and is_unseen(given, one, self._waiting)) for one in ids)
+            return not holders.keys().isdisjoint(ids) or (given is not None and self._is_unseen(given, ids))
         verdict = may_give_up(given, ids, self._waiting, resource=form.resource)
         if not verdict.allowed:
             self._agenda.note(verdict)
         return not verdict.allowed
+
+    def _is_unseen(self, given: Given, ids: Sequence[str]) -> bool:
+        """Whether an Allocate of any is too young for what is known of holders: then an answer is asked for."""
+        unseen = [one for one in (judge_unseen(given, each, self._waiting) for each in ids) if not one.allowed]
+        for verdict in unseen:
+            self._agenda.note(verdict)
+        return bool(unseen)
 
     def _end_of(self, uuid: str) -> float:
         return min(self._before.get(uuid, self._waiting.now), self._waiting.now)

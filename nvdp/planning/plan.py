@@ -34,7 +34,7 @@ from nvdp.planning.means import Means
 from nvdp.planning.numbering import choose_numbers
 from nvdp.planning.provision import find_unmet, uses_cdi
 from nvdp.planning.rivals import Rivals, find_parents
-from nvdp.planning.withdrawal import Waiting, is_unseen, may_give_up
+from nvdp.planning.withdrawal import Waiting, judge_unseen, may_give_up
 
 
 class Inputs(msgspec.Struct, frozen=True, kw_only=True):
@@ -289,7 +289,9 @@ class _Drafting:
         leaving = self._leaving.get(form.resource, frozenset())
         held, offered = [], []
         for device_id in ids:
-            if device_id in holders or (given is not None and is_unseen(given, device_id, self._waiting)):
+            if device_id in holders or (
+                given is not None and not judge_unseen(given, device_id, self._waiting).allowed
+            ):
                 held.append(number_of_id(device_id))
             elif device_id not in leaving:
                 offered.append(number_of_id(device_id))

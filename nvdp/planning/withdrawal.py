@@ -107,13 +107,17 @@ def may_give_up(given: Given | None, device_ids: Iterable[str], waiting: Waiting
     return may_change(given, mine, waiting) if given is not None else _ALLOWED
 
 
-def is_unseen(given: Given, device_id: str, waiting: Waiting) -> bool:
-    """Whether an Allocate of the ID is in flight, or was answered too late for the newest answer to show its holder."""
-    trace = given.allocations.get(device_id)
-    if trace is None:
-        return False
-    answered_at = trace.answered_at
-    return trace.in_flight > 0 or (answered_at is not None and waiting.held.requested_at < answered_at + QUIET_S)
+def judge_unseen(given: Given, device_id: str, waiting: Waiting) -> Verdict:
+    """Whether the newest answer about holders shows who got the ID: no Allocate of it is in flight, or came too late.
+
+    If not, it is told when there can be such an answer.
+    """
+    quiet_at = _quiet_at(given, device_id)
+    if waiting.now < quiet_at:
+        return Verdict(allowed=False, at=_look_at(quiet_at, waiting.now))
+    if waiting.held.requested_at < quiet_at:
+        return Verdict(allowed=False, ask_since=quiet_at)
+    return _ALLOWED
 
 
 def _quiet_at(given: Given, device_id: str) -> float:

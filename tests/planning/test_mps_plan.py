@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from nvdp.model.held import Held
+from nvdp.model.listing import AllocateTrace
 from nvdp.model.mps import DaemonReport, DaemonSpec, Grant, MpsView, Phase
 from nvdp.model.reasons import Cause, Reason
 from nvdp.planning.announcing import announce_plan
@@ -338,3 +339,19 @@ def test_what_was_by_mps_is_forgotten_only_when_holders_are_known():
     unread = msgspec.structs.replace(answer(), unreadable_since=90.0)
     assert plan("", by_mps={M: (A,)}, held=unread).by_mps == {M: (A,)}
     assert plan("", by_mps={M: (A,)}).by_mps == {}
+
+
+@pytest.mark.parametrize(
+    ("now", "missing"),
+    [(101.0, {"check_at": 102.0, "ask_since": None}), (103.0, {"check_at": None, "ask_since": 102.0})],
+)
+def test_what_was_allocated_a_moment_ago_is_held_until_an_answer_that_is_asked_for_says_otherwise(now, missing):
+    view, served = ready_for(plan()), {GPU: (A, B)}
+    out = given(*ALL)
+    out[GPU] = msgspec.structs.replace(out[GPU], allocations={f"{A}::1": AllocateTrace(answered_at=100.0)})
+    found = plan(view=view, given=out, by_mps=served, held=answer(at=99.0), now=now)
+    assert found.grants.resources[GPU].held == (A,)
+    assert {key: getattr(found, key) for key in missing} == missing
+    assert found.waiting
+    after = plan(view=view, given=out, by_mps=served, held=answer(at=102.0), now=103.0)
+    assert after.grants.resources[GPU].held == ()

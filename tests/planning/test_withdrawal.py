@@ -8,7 +8,7 @@ import pytest
 from nvdp.model.held import Held
 from nvdp.model.listing import AllocateTrace
 from nvdp.planning.ledger import give, note_taken, our_holdings
-from nvdp.planning.withdrawal import Verdict, Waiting, is_unseen, may_change, may_leave
+from nvdp.planning.withdrawal import Verdict, Waiting, judge_unseen, may_change, may_leave
 from tests.planning.values import GPU, answer, given_out, holding, listed, uuid
 
 A, B = uuid(0), uuid(1)
@@ -233,4 +233,4 @@ UNSEEN = {
 
 @pytest.mark.parametrize(("given", "held", "unseen"), UNSEEN.values(), ids=UNSEEN)
 def test_an_allocate_is_unseen_until_an_answer_could_show_its_holder(given, held, unseen):
-    assert is_unseen(given, A, waiting(KNOWN + 10, held)) is unseen
+    assert judge_unseen(given, A, waiting(KNOWN + 10, held)).allowed is not unseen

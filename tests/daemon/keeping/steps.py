@@ -86,8 +86,10 @@ def end_a_server(node: Node) -> Effect:
     if not resources:
         return NOTHING
     resource = node.chance.choice(resources)
+    clients = [held.client for held in node.holds(resource) if held.client is not None]
     with contextlib.suppress(OSError):  # there is no daemon just now
         end_server(node.mps.pipe(resource), 1)
+        wait_until(lambda: all(client.is_cut for client in clients), what="the end of its clients")
     return Effect(cut=frozenset({resource}))
 
 

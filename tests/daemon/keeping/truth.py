@@ -14,7 +14,7 @@ from tests.daemon.keeping.node import Node, name_lost
 from tests.daemon.keeping.wish import RESOURCES, list_ids
 from tests.daemon.node import gpu_uuid, healthy
 
-SETTLED_S = 60.0  # the back-off of a daemon that died again and again is the longest of what is waited for
+SETTLED_S = 75.0  # the back-off of a daemon that died again and again is the longest of what is waited for
 _LOOK_EVERY_S = 0.05
 
 
