@@ -80,9 +80,7 @@ class Places:
         try:
             with open_directories(self._mps_dir, self._names) as resource:
                 if resource is not None and not remove_directories(resource, (_PIPE, _LOG)):
-                    raise HostError(
-                        f"{self.resource_dir / ASIDE}: cannot be removed with all that pods made; remove it"
-                    )
+                    raise HostError(f"{self.resource_dir / ASIDE}: something in it cannot be removed; remove it")
             for depth in range(len(self._names), 0, -1):
                 with (
                     open_directories(self._mps_dir, self._names[: depth - 1]) as above,
