@@ -18,6 +18,7 @@ from nvdp.model.platforms import DeviceDiscoveryStrategy
 # A path as CDI specs take it: absolute, without dots in place of names, and without control characters.
 _PATH: Final = r"(/(?!\.\.?(/|$))[^/\x00-\x1f\x7f]+)+"
 _ROOT: Final = f"/?|{_PATH}/?"
+_MPS_ROOT: Final = f"|{_PATH}/?"
 _ROOT_TEXT: Final = "an absolute path; write one like /run/nvidia/driver"
 
 
@@ -129,7 +130,12 @@ class Flags(msgspec.Struct, frozen=True, kw_only=True, rename=camel_key):
     mps_root: Annotated[
         str,
         Setting(
-            "directory of the MPS daemons on the node", ("mps-root",), ("MPS_ROOT",), default_text="/run/nvidia/mps"
+            "directory of the MPS daemons on the node",
+            ("mps-root",),
+            ("MPS_ROOT",),
+            form=_MPS_ROOT,
+            form_text="an absolute path; write one like /run/nvidia/mps",
+            default_text="/run/nvidia/mps",
         ),
     ] = ""
     nvidia_driver_root: Annotated[

@@ -54,7 +54,6 @@ _ENTRY: Final = "sharing.*.resources[]"
 _MPS: Final = "sharing.mps.resources[]"
 _NAMES: Final = ("resources.*[].name", f"{_ENTRY}.name", f"{_ENTRY}.rename")
 _TEXTS: Final = (
-    "flags.mpsRoot",
     "flags.gfd.outputFile",
     "flags.gfd.machineTypeFile",
 )

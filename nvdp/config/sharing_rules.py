@@ -12,9 +12,11 @@ from nvdp.config.schema import Document
 from nvdp.config.sharing import Mps, MpsResource, SharedResource, TimeSlicing
 from nvdp.errors import FormatError
 from nvdp.model.deviceref import DeviceRef
+from nvdp.model.mps import REPORT_NAME
 from nvdp.model.names import GPU_RESOURCE, ResourceName, check_name_length
 
 _FRACTIONS: Final = {2: "half", 3: "a third", 4: "a quarter", 5: "a fifth", 6: "a sixth", 8: "an eighth", 10: "a tenth"}
+_MPS_FILES: Final = (REPORT_NAME, "lock", "shm")  # what nvdp has in the MPS root beside directories of resources
 
 
 class _Entry(msgspec.Struct, frozen=True):
@@ -36,6 +38,7 @@ def check_sharing(document: Document, findings: Findings) -> None:
     plain = {GPU_RESOURCE, *(rule.name for rule in (*document.resources.gpus, *document.resources.mig))}
     for at, entry in enumerate(entries):
         _check_length(entry, findings)
+        _check_directory(entry, findings)
         if not _shares_all_again(entry, entries[:at], findings) and not _mixes_ways(entry, entries[:at], findings):
             _check_promise(entry, entries, plain, findings)
 
@@ -105,6 +108,18 @@ def _check_length(entry: _Entry, findings: Findings) -> None:
         check_name_length(entry.final_name)
     except FormatError as error:
         findings.report(f"{entry.entry.path}.rename", str(error))
+
+
+def _check_directory(entry: _Entry, findings: Findings) -> None:
+    """A resource under MPS has a directory of its name in the MPS root."""
+    domain = entry.final_name.partition("/")[0]
+    if isinstance(entry.entry, MpsResource) and domain in _MPS_FILES:
+        rename = f"{entry.entry.path}.rename"
+        findings.report(
+            rename if findings.is_given(rename) else f"{entry.entry.path}.name",
+            f"{entry.final_name} would be in the way of {domain}, which nvdp keeps in the MPS root; "
+            "use another name before the slash",
+        )
 
 
 def _shares_all_again(entry: _Entry, before: list[_Entry], findings: Findings) -> bool:

@@ -120,6 +120,17 @@ MISTAKES = (
         "(line 4) says true; say the same in both, or rename one",
     ),
     Mistake(
+        "`rename: nvdp.json/gpu` under MPS",
+        _shared("      rename: nvdp.json/gpu\n      replicas: 2\n", "mps"),
+        "f:6:15: sharing.mps.resources[0].rename: nvdp.json/gpu would be in the way of nvdp.json, which nvdp keeps in "
+        "the MPS root; use another name before the slash",
+    ),
+    Mistake(
+        "`mpsRoot: ../mps`",
+        "flags:\n  mpsRoot: ../mps\n",
+        'f:2:12: flags.mpsRoot: "../mps" is not an absolute path; write one like /run/nvidia/mps',
+    ),
+    Mistake(
         "`replicas: 1` under MPS on some cards, without `rename`",
         _shared("      devices: [4, 5]\n      replicas: 1\n", "mps"),
         "f:5:7: sharing.mps.resources[0]: nvidia.com/gpu would be a whole GPU on some devices and under MPS "

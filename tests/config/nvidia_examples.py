@@ -220,8 +220,8 @@ EXAMPLES = (
         "does not start: a quoted number lacks its unit there; write 1m",
     ),
     Example(
-        "flags: {mpsRoot: no}",
-        "1:18: note: flags.mpsRoot",
+        "flags: {gfd: {outputFile: no}}",
+        "1:27: note: flags.gfd.outputFile",
         'reads an unquoted number or boolean as such and spells it anew; no is a boolean; write "no"',
     ),
     Example(

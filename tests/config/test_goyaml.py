@@ -71,7 +71,7 @@ def test_of_two_merges_the_later_one_wins_there():
         LATE.replace("<<: *base", "replicas: 2"),
         "allocation: &a {numaHints: true}\nimex: {required: true, <<: {channelIDs: []}}\n",
         "imex: {<<: [{required: true}, {required: false}]}",
-        'flags: {mpsRoot: "<<"}',
+        'flags: {gfd: {outputFile: "<<"}}',
     ],
 )
 def test_a_merge_above_all_keys_that_it_has_means_the_same_to_both(text: str):

@@ -61,7 +61,7 @@ ALIKE = (
     'flags: {gfd: {sleepInterval: "0"}}',
     "flags: {gfd: {sleepInterval: infinite}}",
     "flags: {gfd: {sleepInterval: 1m30s, machineTypeFile: 12}}",
-    'flags: {mpsRoot: "no", gfd: {outputFile: true, machineTypeFile: "010"}}',
+    'flags: {mpsRoot: "/no", gfd: {outputFile: true, machineTypeFile: "010"}}',
     "imex: {channelIDs: [0], required: false}",
     "imex: {required: true}",
     "imex: {channelIDs: [], required: false}",

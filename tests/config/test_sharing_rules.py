@@ -51,6 +51,7 @@ ALLOWED = {
         mps="name: gpu, rename: m, devices: [0], replicas: 2, multiUser: false; "
         "name: gpu, rename: m, devices: [1], replicas: 4, multiUser: false"
     ),
+    "a domain that is a file's name in the MPS root, without MPS": _file("name: gpu, rename: lock/gpu, replicas: 2"),
     "all of one resource and all of another": _file("name: a, replicas: 2; name: b, replicas: 2"),
 }
 REFUSED = {
@@ -109,6 +110,14 @@ REFUSED = {
             "f:7:68: sharing.mps.resources[1].multiUser: nvidia.com/m has one control daemon, and "
             "sharing.mps.resources[0] (line 6) says true; say the same in both, or rename one"
         ),
+    ),
+    "a directory of a resource under MPS in the place of the memory that its pods share": (
+        _file(mps="name: shm/gpu, replicas: 2"),
+        "f:6:14: sharing.mps.resources[0].name: shm/gpu would be in the way of shm, which nvdp keeps in the MPS root; ",
+    ),
+    "a directory of a resource under MPS in the place of the lock, beside another of its domain": (
+        _file(mps="name: gpu, rename: lock.eu/a, devices: [0], replicas: 2; name: gpu, rename: lock/a, replicas: 2"),
+        "sharing.mps.resources[1].rename: lock/a would be in the way of lock",
     ),
     "a card in two entries of one block": (
         _file("name: gpu, rename: s, devices: [0, 1], replicas: 2; name: gpu, rename: t, devices: [1], replicas: 2"),
