@@ -15,6 +15,7 @@ from nvdp.model.mps import DaemonSpec
 from nvdp.mps.places import Places
 from nvdp.mps.process import adopt_daemon, start_daemon
 from nvdp.simulate.mps.clients import MpsClient
+from tests.daemon.node import at_length
 from tests.mps.conftest import LIMIT_S, wait_until
 
 
@@ -56,7 +57,7 @@ def test_a_daemon_that_is_told_to_quit_waits_for_its_clients(bench):
     daemon = bench.start("GPU-a")
     with MpsClient(bench.places.pipe_dir) as client:
         bench.pipe.quit()
-        assert not daemon.wait(0.2)
+        assert not daemon.wait(0.1)
         assert not client.is_cut
     assert daemon.wait(LIMIT_S)
 
@@ -87,6 +88,8 @@ def test_a_second_daemon_on_the_same_pipe_ends_at_once_and_the_first_one_goes_on
     assert "already running" in bench.places.read_last_lines(1)[0]
 
 
+@pytest.mark.campaign
+@at_length
 def test_a_daemon_that_lacks_the_option_for_all_users_says_so_and_comes_up_without(bench):
     bench.orders.lack_multi_user()
     refused = bench.start("GPU-a", answers=False)
@@ -95,25 +98,21 @@ def test_a_daemon_that_lacks_the_option_for_all_users_says_so_and_comes_up_witho
     assert bench.start("GPU-a", multi_user=False).is_alive
 
 
-def test_a_daemon_is_found_again_by_its_pid_and_the_time_of_its_start(bench):
+def test_a_daemon_is_found_again_by_its_pid_the_time_of_its_start_and_its_pipe(bench):
     daemon = bench.start("GPU-a")
     with MpsClient(bench.places.pipe_dir) as client:
         found = adopt_daemon(daemon.pid, daemon.started, bench.places)
         assert found is not None
         assert found.is_alive
         assert not client.is_cut
+    assert adopt_daemon(daemon.pid, daemon.started + 1, bench.places) is None
+    assert adopt_daemon(daemon.pid, daemon.started, Places(bench.mps_dir, "nvidia.com/other")) is None
     found.terminate()
     assert found.wait(LIMIT_S)
     assert found.exit_code is None  # only its parent learns that
     found.close()
     daemon.wait(LIMIT_S)
     assert adopt_daemon(daemon.pid, daemon.started, bench.places) is None
-
-
-def test_another_process_is_not_taken_for_a_daemon(bench):
-    daemon = bench.start("GPU-a")
-    assert adopt_daemon(daemon.pid, daemon.started + 1, bench.places) is None
-    assert adopt_daemon(daemon.pid, daemon.started, Places(bench.mps_dir, "nvidia.com/other")) is None
 
 
 def test_what_is_left_of_its_session_is_listed_and_killed_with_it_also_afterwards(bench, directory):

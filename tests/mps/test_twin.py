@@ -11,6 +11,7 @@ import pytest
 from nvdp.mps.control import ControlFailedError
 from nvdp.simulate.mps.clients import MpsClient, end_server
 from nvdp.simulate.mps.serving import Client, Serving
+from tests.daemon.node import at_length
 from tests.mps.conftest import LIMIT_S, Bench, wait_until
 
 
@@ -128,6 +129,8 @@ def test_a_client_is_cut_when_its_daemon_is_killed(bench):
         assert not client.wait_served(LIMIT_S)
 
 
+@pytest.mark.campaign
+@at_length
 def test_a_daemon_dies_at_start_as_often_as_it_was_told(bench):
     bench.orders.die_at_start(2, code=3, text="No such GPU", pipe_dir=bench.places.pipe_dir)
     for _ in range(2):
@@ -139,6 +142,8 @@ def test_a_daemon_dies_at_start_as_often_as_it_was_told(bench):
     assert len(bench.journal.list_starts()) == 3
 
 
+@pytest.mark.campaign
+@at_length
 def test_a_daemon_that_refuses_to_quit_and_to_be_terminated_ends_by_force(bench):
     bench.orders.refuse_quit()
     bench.orders.ignore_term()
@@ -151,6 +156,8 @@ def test_a_daemon_that_refuses_to_quit_and_to_be_terminated_ends_by_force(bench)
     assert daemon.exit_code == -signal.SIGKILL
 
 
+@pytest.mark.campaign
+@at_length
 def test_orders_for_one_pipe_directory_are_not_for_another(bench):
     bench.start("GPU-a")
     bench.orders.fail("get_server_list", times=1, pipe_dir=bench.mps_dir)
@@ -160,6 +167,8 @@ def test_orders_for_one_pipe_directory_are_not_for_another(bench):
         bench.pipe.list_servers()
 
 
+@pytest.mark.campaign
+@at_length
 def test_a_slow_daemon_answers_later(bench):
     bench.start("GPU-a")
     bench.orders.slow_down(0.2)
@@ -194,6 +203,8 @@ def test_options_that_the_program_does_not_know_are_refused(bench, options):
     assert (done.returncode, done.stderr) == (1, f"Unknown option {options[0]}\n")
 
 
+@pytest.mark.campaign
+@at_length
 def test_a_dead_daemons_socket_is_taken_over_and_its_pid_file_is_gone_after_quit(bench):
     killed = bench.start("GPU-a")
     killed.kill()
