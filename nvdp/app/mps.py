@@ -22,6 +22,7 @@ from nvdp.errors import HostError
 from nvdp.host.boot import load_boot_id
 from nvdp.host.change import PathWatch
 from nvdp.host.files import FileFingerprint, config_fingerprint
+from nvdp.host.mps_claims import ClaimsCopy
 from nvdp.host.mps_report import load_report, remove_report, write_report
 from nvdp.host.pause_file import PauseFile
 from nvdp.host.processes import NodeProcesses
@@ -40,25 +41,23 @@ from nvdp.log import (
 from nvdp.model.mps import MpsReport
 from nvdp.model.reasons import Level, Reason
 from nvdp.mps import selinux
-from nvdp.mps.places import Places
-from nvdp.mps.process import adopt_daemon
 from nvdp.mps.shm import SharedMemory
 from nvdp.nvml.children import NvmlChildren
 from nvdp.nvml.compute_mode import set_compute_modes
 from nvdp.services.configuration import ConfigurationFile
 from nvdp.services.events import PauseOrdered
-from nvdp.services.mps_card import Adopted
 from nvdp.services.mps_crew import Crew
 from nvdp.services.mps_daemon import DaemonActor
 from nvdp.services.mps_driver import DriverUse
 from nvdp.services.mps_events import MpsEvent
 from nvdp.services.mps_grants import build_grants_watch
+from nvdp.services.mps_left import find_left
 from nvdp.services.mps_modes import ModeService
+from nvdp.services.mps_node import Node
 from nvdp.services.mps_reporting import Reporter
 from nvdp.services.mps_running import Program
 from nvdp.services.mps_shm import SharedMemoryService
 from nvdp.services.mps_supervisor import Collaborators, MpsSupervisor
-from nvdp.services.mps_work import Node
 from nvdp.services.remembering import Memory
 
 METRICS_PORT: Final = 9403
@@ -112,9 +111,11 @@ class MpsDaemons:
         catch_thread_crashes(self._post)
         if not options.mps_dir.is_dir():
             raise HostError(f"{options.mps_dir}: no such directory; mount the node's MPS root there, see --mps-dir")
-        last = self._load_last_report()
+        copy = ClaimsCopy(options.state_dir / _STATE_NAME, boot_id=self._boot_id)
+        last = self._load_last_report(copy)
         reporter = Reporter(
             self._write_report,
+            copy=copy.save,
             first=MpsReport(
                 at=time.monotonic(), boot_id=self._boot_id, pid=os.getpid(), version=__version__, claims=last.claims
             ),
@@ -130,11 +131,8 @@ class MpsDaemons:
             log=log,
         )
         crew = self._build_crew()
-        for resource, report in last.daemons.items():
-            process = None
-            if report.pid is not None and report.started is not None and report.running is not None:
-                process = adopt_daemon(report.pid, report.started, Places(options.mps_dir, resource))
-            crew.adopt(resource, report, Adopted(process, report) if process is not None else None)
+        for resource, adopted in find_left(options.mps_dir, last.daemons).items():
+            crew.adopt(resource, adopted)
 
         states = StateDirectory(options.state_dir / _STATE_NAME, log=log)
         state = states.load_state()
@@ -174,21 +172,28 @@ class MpsDaemons:
         code = supervisor.run()
         gpus.stop()
         shared_memory.stop()
-        self._leave(reporter, memory_mount, claims_left=len(supervisor.claims))
+        self._leave(reporter, memory_mount, copy, claims_left=len(supervisor.claims))
         memory.flush(_FLUSH_S)
         log(Reason.STOPPED, f"nvdp mps {__version__}")
         return code
 
-    def _load_last_report(self) -> MpsReport:
+    def _load_last_report(self, copy: ClaimsCopy) -> MpsReport:
         """What an earlier process of this boot left; nothing of it counts after a reboot, which ended all of it."""
         try:
             found = load_report(self._options.mps_dir)
         except HostError as error:
-            text = f"{error}; compute modes that an earlier nvdp mps changed are not put back: see nvidia-smi -q"
+            text = f"{error}; what it claimed is read from its copy, and daemons are looked for"
             self._log(Reason.STATE_DAMAGED, text, error=str(error))
             found = None
-        is_of_another = found is not None and self._boot_id and found.boot_id not in {"", self._boot_id}
-        return MpsReport(at=0.0) if found is None or is_of_another else found
+        if found is not None:
+            is_of_another = self._boot_id and found.boot_id not in {"", self._boot_id}
+            return MpsReport(at=0.0) if is_of_another else found
+        try:
+            return MpsReport(at=0.0, claims=copy.load())
+        except HostError as error:
+            text = f"{error}; compute modes that an earlier nvdp mps changed are not put back: see nvidia-smi -q"
+            self._log(Reason.STATE_DAMAGED, text, error=str(error))
+            return MpsReport(at=0.0)
 
     def _write_report(self, report: MpsReport, sync: bool) -> None:  # noqa: FBT001 - the reporter's own callback
         write_report(self._options.mps_dir, report, sync=sync)
@@ -232,7 +237,7 @@ class MpsDaemons:
             on_change=lambda _fingerprint: self._post(PauseOrdered(pause=file.load())),
         )
 
-    def _leave(self, reporter: Reporter, shared_memory: SharedMemory, *, claims_left: int) -> None:
+    def _leave(self, reporter: Reporter, shared_memory: SharedMemory, copy: ClaimsCopy, *, claims_left: int) -> None:
         """Take away what is ours, the report last; it stays if the next start has something to put back."""
         options, log = self._options, self._log
         try:
@@ -244,6 +249,7 @@ class MpsDaemons:
             reporter.flush()
             reporter.stop()
             if not claims_left:
+                copy.remove()
                 remove_report(options.mps_dir)
                 return
             text = f"{claims_left} GPUs keep the compute mode of MPS: the next start of nvdp mps puts theirs back"

@@ -5,30 +5,35 @@ from __future__ import annotations
 import msgspec
 
 from nvdp.model.mps import DaemonReport, DaemonSpec, Phase
-from nvdp.mps.process import DaemonProcess
 from nvdp.services.mps_asking import Clients
 from nvdp.services.mps_events import DaemonSeen, MpsPost
-
-
-class Adopted(msgspec.Struct, frozen=True):
-    """A daemon that an earlier ``nvdp mps`` left alive: its process, and what that one reported of it."""
-
-    process: DaemonProcess
-    report: DaemonReport
+from nvdp.services.mps_left import Adopted
 
 
 class Card:
     """Used by the actor's thread. ``seen`` is what will be posted by ``show``."""
 
     def __init__(self, resource: str, post: MpsPost, adopted: Adopted | None) -> None:
-        report = DaemonReport(phase=Phase.WAITING) if adopted is None else _take_over(adopted)
-        self.seen = DaemonSeen(resource=resource, daemon=report)
+        self.seen = DaemonSeen(resource=resource, daemon=DaemonReport(phase=Phase.WAITING))
+        if adopted is not None:
+            self.take_over(adopted)
         self._post = post
         self._posted: DaemonSeen | None = None
 
     @property
     def daemon(self) -> DaemonReport:
         return self.seen.daemon
+
+    def take_over(self, adopted: Adopted) -> None:
+        """There is that daemon, of which nothing else is known before it was asked."""
+        daemon = msgspec.structs.replace(
+            adopted.report,
+            phase=Phase.STARTING,
+            text="it was found running and has not answered yet",
+            pid=adopted.process.pid,
+            started=adopted.process.started,
+        )
+        self.change(daemon=daemon, are_clients_known=False)
 
     def report(self, **changes: object) -> None:
         """Change what others are told of the daemon."""
@@ -61,14 +66,3 @@ def describe_spec(spec: DaemonSpec) -> str:
         "" if spec.multi_user else "one user at a time",
     ]
     return ", ".join(filter(None, parts))
-
-
-def _take_over(adopted: Adopted) -> DaemonReport:
-    """What is known of a daemon before it was asked."""
-    return msgspec.structs.replace(
-        adopted.report,
-        phase=Phase.STARTING,
-        text="it was found running and has not answered yet",
-        pid=adopted.process.pid,
-        started=adopted.process.started,
-    )

@@ -9,9 +9,9 @@ import msgspec
 
 from nvdp.model.mps import DaemonReport, DaemonSpec, Phase
 from nvdp.planning.daemon_course import Course, Stage, Standing, Step
-from nvdp.services.mps_card import Adopted
 from nvdp.services.mps_daemon import DaemonActor
 from nvdp.services.mps_events import DaemonSeen, Order
+from nvdp.services.mps_left import Adopted
 
 MakeActor: TypeAlias = Callable[[str, Adopted | None], DaemonActor]
 
@@ -64,9 +64,9 @@ class Crew:
         self._make = make
         self._members: dict[str, _Member] = {}
 
-    def adopt(self, resource: str, report: DaemonReport, adopted: Adopted | None) -> None:
+    def adopt(self, resource: str, adopted: Adopted | None) -> None:
         """There was a daemon of this resource, and it is alive if it is ``adopted``; begin to look after it."""
-        running = report if adopted is not None else DaemonReport(phase=Phase.WAITING)
+        running = adopted.report if adopted is not None else DaemonReport(phase=Phase.WAITING)
         self._join(resource, adopted, running)
 
     @property

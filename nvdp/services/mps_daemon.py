@@ -12,9 +12,11 @@ from typing import Final, TypeAlias
 import msgspec
 
 from nvdp.mps.process import DaemonProcess
-from nvdp.services.mps_card import Adopted
+from nvdp.planning.daemon_course import Stage
 from nvdp.services.mps_events import Order
-from nvdp.services.mps_work import DaemonWork, Node
+from nvdp.services.mps_left import Adopted
+from nvdp.services.mps_node import Node
+from nvdp.services.mps_work import ENDING, DaemonWork
 
 _LONG_S: Final = 3600.0
 
@@ -34,15 +36,17 @@ class DaemonActor:
     """``start`` it, then ``order``; it posts ``DaemonSeen`` whenever something changed, at first at once.
 
     All methods may be called from any thread and none blocks. The threads are named ``mps RESOURCE`` and ``mps-end
-    RESOURCE``. An exception that nobody expected ends one of them; ``start`` goes on from what is known. After
-    ``close`` the thread ends, and a daemon that runs is left alone.
+    RESOURCE``. An exception that nobody expected is a failure of the daemon, which is told and tried again; one that
+    ends a thread all the same: ``start`` goes on from what is known. After ``close`` the thread ends, and a daemon that
+    runs is left alone.
     """
 
     def __init__(self, resource: str, node: Node, *, adopted: Adopted | None = None) -> None:
         self.resource = resource
         self._clock = node.clock
         self._inbox: queue.SimpleQueue[_Message] = queue.SimpleQueue()
-        self._work = DaemonWork(resource, node, adopted=adopted, on_up=self._watch)
+        self._latest = Order(stage=Stage.WAIT)
+        self._work = DaemonWork(resource, node, adopted=adopted, on_up=self._watch, is_over=self._is_over)
         self._thread: threading.Thread | None = None
         self._watcher: threading.Thread | None = None
 
@@ -73,6 +77,7 @@ class DaemonActor:
 
     def order(self, order: Order) -> None:
         """Do this from now on."""
+        self._latest = order
         self._inbox.put(order)
 
     def close(self) -> None:
@@ -82,8 +87,15 @@ class DaemonActor:
     def _run(self) -> None:
         self._work.show()
         while self._wait():
-            self._work.turn()
+            try:
+                self._work.turn()
+            except Exception as error:  # noqa: BLE001 - whatever it is, the next turn may go well
+                self._work.note_defect(error)
             self._work.show()
+
+    def _is_over(self) -> bool:
+        """Whether an end was ordered that waits for nobody, whatever is being done just now."""
+        return self._latest.by_force and self._latest.stage in ENDING
 
     def _wait(self) -> bool:
         """Until something is due or comes in; False at the end."""

@@ -49,8 +49,8 @@ class Failures:
         delay_s = self._times.find_delay_s(self._count)
         return f"{text}; started anew {f'in {delay_s:g} s' if delay_s else 'at once'}"
 
-    def tell(self, text: str, *, exit_code: int | None, lines: tuple[str, ...]) -> None:
+    def tell(self, text: str, *, exit_code: int | None, lines: tuple[str, ...], **more: str) -> None:
         """What fails again and again is told the first time, the second, the fourth and so on."""
         if is_power_of_two(max(1, self._count)):
-            told: dict[str, Any] = {"exit_code": exit_code} if exit_code is not None else {}
+            told: dict[str, Any] = {**more, "exit_code": exit_code} if exit_code is not None else {**more}
             self._log(Reason.MPS_DAEMON_FAILED, text, resource=self._resource, last_lines=list(lines), **told)

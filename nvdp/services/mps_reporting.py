@@ -20,10 +20,10 @@ from nvdp.model.reasons import Level, Reason
 
 
 class Reporter:
-    """``write`` writes a report, with ``sync`` so that it stays, and may raise HostError; it may block.
+    """``write`` writes a report, with ``sync`` so that it stays, and ``copy`` claims to another place, always so.
 
-    ``first`` is what is known at the start: claims of an earlier process. Thread ``mps-report``; ``start`` may be
-    called again after a crash.
+    Both may raise HostError, and block. ``first`` is what is known at the start: claims of an earlier process. Thread
+    ``mps-report``; ``start`` may be called again after a crash.
     """
 
     THREAD: Final = "mps-report"
@@ -32,11 +32,13 @@ class Reporter:
         self,
         write: Callable[[MpsReport, bool], None],
         *,
+        copy: Callable[[Mapping[str, str]], None],
         first: MpsReport,
         log: Log,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._write = write
+        self._copy = copy
         self._log = log
         self._clock = clock
         self._changed = threading.Condition()  # guards the next three
@@ -65,18 +67,23 @@ class Reporter:
                 self._changed.notify_all()
 
     def persist(self, claims: Mapping[str, str]) -> None:
-        """From now on these are the claims; they are on the disk when this returns. Any thread; blocks.
+        """From now on these are the claims; they are on the disk, twice, when this returns. One thread; blocks.
 
-        Raises HostError if they cannot be written: then the file has those before.
+        Raises HostError if they cannot be written: then those before stand, unless nothing was added to them.
         """
         with self._changed:
             before = self._report.claims
+            if claims.keys() <= before.keys():
+                self._report = msgspec.structs.replace(self._report, claims=claims)
+        self._copy(claims)
+        with self._changed:
             self._report = msgspec.structs.replace(self._report, claims=claims)
         try:
             self._save(sync=True)
         except HostError:
-            with self._changed:
-                self._report = msgspec.structs.replace(self._report, claims=before)
+            if not claims.keys() <= before.keys():
+                with self._changed:
+                    self._report = msgspec.structs.replace(self._report, claims=before)
             raise
 
     def flush(self) -> None:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -17,13 +18,10 @@ from nvdp.errors import HostError
 from nvdp.model.mps import DaemonSpec
 from nvdp.mps.control import COMMAND_LIMIT_S, ControlFailedError, ControlPipe, ControlTimeoutError
 from nvdp.mps.places import Places
-from nvdp.mps.process import DaemonProcess, adopt_daemon, start_daemon
-from nvdp.mps.procfs import find_argv, find_environment, find_stat, list_pids
-from nvdp.mps.program import FOREGROUND, LOG_DIRECTORY, MULTI_USER, VISIBLE_DEVICES
+from nvdp.mps.process import DaemonProcess, start_daemon
 
 LAST_LINES: Final = 5
 """How much of a daemon's log is shown when it has ended."""
-_OWN_ENDINGS: Final = ((FOREGROUND,), (MULTI_USER,))  # of the words that a daemon of ours is started with
 
 
 class Times(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +65,10 @@ class NotUpError(HostError):
         self.last_lines = last_lines
 
 
+class StartCancelledError(HostError):
+    """A daemon that was being started is not wanted any more."""
+
+
 class Program(msgspec.Struct, frozen=True, kw_only=True):
     """What all daemons of the node are started and asked with; ``label`` gives a pipe directory its SELinux context."""
 
@@ -80,29 +82,33 @@ def bring_up(
     places: Places,
     *,
     on_process: Callable[[DaemonProcess, DaemonSpec], None],
+    is_over: Callable[[], bool],
     times: Times,
 ) -> tuple[DaemonProcess, DaemonSpec]:
     """Start a daemon in fresh directories, wait until it answers, and give it its limits.
 
     One that ends at once with the option for several users, and works without, lacks that option: it is what it is as
-    the second of the result says. ``on_process`` hears of a process at once: from then on it is on the node. Raises
-    HostError, NotUpError among them; then nothing runs. Blocks for twice ``up_s`` and the times of an end at most.
+    the second of the result says. ``on_process`` hears of a process at once: from then on it is on the node. By
+    ``is_over`` it is given up. Raises HostError, NotUpError and StartCancelledError among them; then nothing runs.
+    Blocks for twice ``up_s`` and the times of an end at most.
     """
+    bring = partial(_try_to_bring_up, program, places=places, on_process=on_process, is_over=is_over, times=times)
     try:
-        return _try_to_bring_up(program, spec, places, on_process=on_process, times=times), spec
+        return bring(spec), spec
     except NotUpError as error:
         if not spec.multi_user or error.exit_code is None:
             raise
     simple = msgspec.structs.replace(spec, multi_user=False)
-    return _try_to_bring_up(program, simple, places, on_process=on_process, times=times), simple
+    return bring(simple), simple
 
 
 def _try_to_bring_up(
     program: Program,
     spec: DaemonSpec,
-    places: Places,
     *,
+    places: Places,
     on_process: Callable[[DaemonProcess, DaemonSpec], None],
+    is_over: Callable[[], bool],
     times: Times,
 ) -> DaemonProcess:
     places.prepare()
@@ -113,7 +119,7 @@ def _try_to_bring_up(
     on_process(process, spec)
     pipe = ControlPipe(program.name, places.pipe_dir, limit_s=times.question_s)
     try:
-        _wait_up(process, pipe, places, times)
+        _wait_up(process, pipe, places, is_over=is_over, times=times)
         set_limits(pipe, spec)
     except HostError:
         process.kill()
@@ -123,10 +129,14 @@ def _try_to_bring_up(
     return process
 
 
-def _wait_up(process: DaemonProcess, pipe: ControlPipe, places: Places, times: Times) -> None:
+def _wait_up(
+    process: DaemonProcess, pipe: ControlPipe, places: Places, *, is_over: Callable[[], bool], times: Times
+) -> None:
     deadline = time.monotonic() + times.up_s
     problem = ""
     while time.monotonic() < deadline:
+        if is_over():
+            raise StartCancelledError("it is not wanted any more")
         try:
             pipe.find_thread_percent()
         except HostError as error:
@@ -153,22 +163,24 @@ def set_limits(pipe: ControlPipe, spec: DaemonSpec) -> None:
         pipe.set_thread_percent(spec.thread_percent)
 
 
-def find_silence(pipe: ControlPipe, *, times: Times) -> str:
+def find_silence(pipe: ControlPipe, *, is_in_use: bool, times: Times) -> str:
     """Why the daemon does not answer; empty if it does. One failure may be a coincidence, a time-out is none.
 
-    Blocks for two limits of a question at most.
+    Unless it ``is_in_use``: then it is asked a second time after that, too. ControlUnaskableError says nothing of the
+    daemon. Blocks for two limits of a question at most.
     """
     try:
         pipe.find_thread_percent()
     except ControlTimeoutError as error:
-        return str(error)
+        if not is_in_use:
+            return str(error)
     except ControlFailedError:
         time.sleep(times.second_try_s)
     else:
         return ""
     try:
         pipe.find_thread_percent()
-    except HostError as error:
+    except (ControlTimeoutError, ControlFailedError) as error:
         return str(error)
     return ""
 
@@ -194,29 +206,6 @@ def end_daemon(process: DaemonProcess, pipe: ControlPipe | None, *, times: Times
         ended = process.wait(times.term_s)
     process.kill()  # also servers that outlived it: the next daemon could not use their GPUs
     return ended or process.wait(times.kill_s)
-
-
-def end_orphans(places: Places, own_pids: Collection[int], *, times: Times) -> None:
-    """End daemons in our own pipe directory that are all as ours are, but that nobody knows any more.
-
-    An ``nvdp mps`` that is killed in the moment between a start and its report leaves such a one; it was never ready.
-    What it is called does not matter, and it may not have come so far as to make its files. Blocks for an end of each.
-    """
-    for pid in list_pids():
-        if pid not in own_pids and find_argv(pid)[-1:] in _OWN_ENDINGS:
-            process = _find_orphan(pid, places)
-            if process is not None:
-                end_daemon(process, None, times=times)
-                process.close()
-
-
-def _find_orphan(pid: int, places: Places) -> DaemonProcess | None:
-    stat, environment = find_stat(pid), find_environment(pid)
-    if stat is None or environment is None or VISIBLE_DEVICES not in environment:
-        return None
-    if environment.get(LOG_DIRECTORY) != str(places.log_dir):
-        return None
-    return adopt_daemon(pid, stat.started, places)
 
 
 def is_power_of_two(count: int) -> bool:

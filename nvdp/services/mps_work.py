@@ -5,64 +5,55 @@ Everything that an actor decides is here; its threads and its inbox are in ``ser
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Collection
-from pathlib import Path
+from collections.abc import Callable
 from typing import Final
 
-import msgspec
-
 from nvdp.errors import HostError
-from nvdp.log import Log
+from nvdp.log import describe_exception
 from nvdp.model.mps import DaemonSpec, Phase
 from nvdp.model.reasons import Reason
 from nvdp.mps.control import ControlPipe
 from nvdp.mps.places import Places
 from nvdp.mps.process import DaemonProcess
 from nvdp.planning.daemon_course import Stage
-from nvdp.services.mps_asking import Asking, Clients
-from nvdp.services.mps_card import Adopted, Card, describe_spec
-from nvdp.services.mps_events import MpsPost, Order
+from nvdp.services.mps_asking import Asking
+from nvdp.services.mps_card import Card, describe_spec
+from nvdp.services.mps_events import Order
 from nvdp.services.mps_failures import Failures
+from nvdp.services.mps_left import Adopted, find_unknown
+from nvdp.services.mps_node import Node
 from nvdp.services.mps_obstacles import Obstacles
 from nvdp.services.mps_running import (
     NotUpError,
-    Program,
-    Times,
+    StartCancelledError,
     bring_up,
     describe_exit,
     end_daemon,
     read_last_lines,
-    set_limits,
 )
 
-_ENDING: Final = frozenset({Stage.END, Stage.NOTHING})
+ENDING: Final = frozenset({Stage.END, Stage.NOTHING})
+"""Orders to end what runs."""
 _LONG_S: Final = 3600.0
 _STUCK_S: Final = 10.0  # between tries to end a daemon that no signal ends
-
-
-class Node(msgspec.Struct, frozen=True, kw_only=True):
-    """What all actors have in common. ``find_own_pids`` are the daemons of all of them."""
-
-    mps_dir: Path
-    program: Program
-    post: MpsPost
-    log: Log
-    find_own_pids: Callable[[], Collection[int]]
-    is_client_alive: Callable[[int], bool]
-    times: Times = Times()
-    clock: Callable[[], float] = time.monotonic
 
 
 class DaemonWork:
     """The daemon of one resource. Used by one thread, but for ``process`` and ``answered_at``, which any may read.
 
     ``due_at`` is when there is something to do next, monotonic seconds. ``on_up`` hears of each daemon that is up: its
-    end is to be told with ``note_end``. What it posts is put together in ``card``.
+    end is to be told with ``note_end``. ``is_over`` tells whether a start that is under way is still of use. What it
+    posts is put together in ``card``.
     """
 
     def __init__(
-        self, resource: str, node: Node, *, adopted: Adopted | None, on_up: Callable[[DaemonProcess], None]
+        self,
+        resource: str,
+        node: Node,
+        *,
+        adopted: Adopted | None,
+        on_up: Callable[[DaemonProcess], None],
+        is_over: Callable[[], bool],
     ) -> None:
         self._resource = resource
         self._node = node
@@ -70,24 +61,19 @@ class DaemonWork:
         self._times = node.times
         self._clock = node.clock
         self._on_up = on_up
+        self._is_over = is_over
         self._places = Places(node.mps_dir, resource)
         self._pipe = ControlPipe(node.program.name, self._places.pipe_dir, limit_s=node.times.question_s)
-        self._asking = Asking(
-            resource,
-            self._places,
-            self._pipe,
-            log=node.log,
-            is_client_alive=node.is_client_alive,
-            times=node.times,
-            clock=node.clock,
-        )
+        self._asking = Asking(resource, self._places, self._pipe, node)
+        if adopted is not None:
+            self._asking.begin(
+                owes_limits=adopted.are_limits_known and adopted.report.phase is not Phase.READY,
+                are_limits_known=adopted.are_limits_known,
+            )
         self._order = Order(stage=Stage.WAIT)
         self._card = Card(resource, node.post, adopted)
-        self._obstacles = Obstacles(
-            resource, self._places, find_own_pids=node.find_own_pids, log=node.log, times=node.times
-        )
+        self._obstacles = Obstacles(resource, self._places, find_own_pids=node.find_own_pids, log=node.log)
         self._failures = Failures(resource, log=node.log, times=node.times, clock=node.clock)
-        self._owes_limits = adopted is not None and adopted.report.phase is not Phase.READY
         self._starts = adopted.report.restarts + 1 if adopted is not None else 0
         self.process = adopted.process if adopted is not None else None
         self.due_at = self._check_due_at = self._clock()
@@ -115,7 +101,7 @@ class DaemonWork:
         self.due_at = now + self._times.probe_s
         if self.process is None:
             self._prepare(now)
-        elif self._order.stage not in _ENDING or not self._end(self.process):
+        elif self._order.stage not in ENDING or not self._end(self.process):
             self._tend(self.process, now)
 
     def _prepare(self, now: float) -> None:
@@ -136,18 +122,18 @@ class DaemonWork:
 
     def _tend(self, process: DaemonProcess, now: float) -> None:
         """What is to be done with a daemon that runs."""
-        running = self._card.daemon.running
-        assert running is not None
-        silence = self._asking.find_silence()
+        self._asking.cut_logs()
+        silence = self._asking.find_silence(is_in_use=self._order.is_in_use)
         if silence:
             self._bear(process, silence)
             return
-        if self._owes_limits:
-            try:
-                set_limits(self._pipe, running)
-            except HostError:
-                return  # it is asked again in a second
-            self._owes_limits = False
+        running = self._card.daemon.running
+        assert running is not None
+        try:
+            running = self._asking.settle_limits(running)
+        except HostError:
+            return  # it is asked again in a second
+        self._card.report(running=running)
         if self._card.daemon.phase is not Phase.READY:
             self._failures.note_ready()
             self._card.report(phase=Phase.READY, text="")
@@ -162,27 +148,27 @@ class DaemonWork:
     def _bear(self, process: DaemonProcess, silence: str) -> None:
         """It does not answer: say so, and replace it. If pods use it, they may be served on: not soon, then.
 
-        Nor after one question: it may be us who did not run meanwhile, as in a machine that was halted.
+        Nor after one question: it may be us who did not run meanwhile, as in a machine that was halted. That it could
+        not be asked is never a reason.
         """
         if not process.is_alive:
             self.note_end(process)
             return
-        since, clients = self._asking.silent_since, self._asking.clients or Clients()
-        assert since is not None
-        silent_s = self._clock() - since
-        is_in_use = bool(clients.count) or self._order.is_in_use
+        is_in_use = self._order.is_in_use or self._asking.may_have_clients or bool(process.list_rest())
         patience_s = self._times.patience_s if is_in_use else 0.0
         if self._card.daemon.phase is not Phase.FAILED:
-            lines = read_last_lines(self._places)
-            rest = f"pods use it, so that it gets {patience_s:g} s" if is_in_use else "it is replaced"
-            self._fail(f"{silence}; {rest}", lines=lines)
+            rest = f"pods may use it, so that it gets {patience_s:g} s" if is_in_use else "it is replaced"
+            rest = "it runs on, and is asked again" if self._asking.unasked else rest
+            self._fail(f"{silence}; {rest}", lines=read_last_lines(self._places))
             self._card.show()
-        if self._asking.silences > 1 and silent_s >= patience_s and self._finish(process, hears=False):
+        if self._asking.has_been_silent(patience_s) and self._finish(process, hears=False):
             self._note_failure()
 
     def _check(self, now: float) -> None:
-        """Look for what would be in the way of the target."""
+        """Look for what would be in the way of the target; that may be a daemon that is the target already."""
         assert self._order.target is not None
+        if self.process is None and self._adopt_unknown(now):
+            return
         gpus = self._order.target.gpus
         refused = self._obstacles.look(gpus)
         self._card.change(cleared=frozenset() if refused else frozenset(gpus), refused=refused)
@@ -194,6 +180,8 @@ class DaemonWork:
 
     def _start(self, target: DaemonSpec, now: float) -> None:
         self._check(now)
+        if self.process is not None:
+            return
         if self._card.seen.refused:
             self.due_at = self._check_due_at
             return
@@ -202,14 +190,17 @@ class DaemonWork:
         self._card.show()
         try:
             process, running = bring_up(
-                self._node.program, target, self._places, on_process=self._note_process, times=self._times
+                self._node.program,
+                target,
+                self._places,
+                on_process=self._note_process,
+                is_over=self._is_over,
+                times=self._times,
             )
         except HostError as error:
-            self._forget()
-            exit_code, lines = (error.exit_code, error.last_lines) if isinstance(error, NotUpError) else (None, ())
-            self._note_failure()
-            self._fail(str(error), exit_code=exit_code, lines=lines)
+            self._note_failed_start(error)
             return
+        self._asking.begin()
         self._failures.note_ready()
         self._card.report(phase=Phase.READY, text="")
         self._on_up(process)
@@ -220,24 +211,47 @@ class DaemonWork:
             text = "this driver's control daemon has no multiUser: pods of different users wait for each other"
             self._log(Reason.MPS_UNSUPPORTED, text, resource=self._resource)
 
+    def _note_failed_start(self, error: HostError) -> None:
+        self._forget()
+        if isinstance(error, StartCancelledError):
+            self._card.report(phase=Phase.WAITING, text="")
+            self.due_at = self._clock()
+            return
+        exit_code, lines = (error.exit_code, error.last_lines) if isinstance(error, NotUpError) else (None, ())
+        self._note_failure()
+        self._fail(str(error), exit_code=exit_code, lines=lines)
+
     def _note_process(self, process: DaemonProcess, running: DaemonSpec) -> None:
         """There is one, which is not up yet."""
-        self.process, self._owes_limits = process, False
-        self._asking.begin()
+        self.process = process
+        self._asking.begin(owes_limits=True)
         self._card.change(cleared=frozenset())
         self._card.report(running=running, pid=process.pid, started=process.started)
         self._card.show()
 
+    def _adopt_unknown(self, now: float) -> bool:
+        """Take over a daemon of this resource that nobody knows, if there is one: pods may be using it."""
+        node = self._node
+        adopted = next(find_unknown(node.mps_dir, node.find_own_pids(), wanted=self._resource), None)
+        if adopted is None:
+            return False
+        self.process = adopted.process
+        self._asking.begin(are_limits_known=False)
+        self._card.take_over(adopted)
+        self._on_up(adopted.process)
+        self.due_at = now
+        return True
+
     def _end(self, process: DaemonProcess) -> bool:
         """End it as ordered; False if it stays for clients that are not to be ended, or because nothing ends it."""
         if not self._order.by_force:
-            self._asking.look_at_clients()
+            is_told = self._asking.look_at_clients()
             self._show_asked()
-            if self._card.daemon.clients:
+            if not is_told or self._asking.may_have_clients:
                 return False
         self._card.report(phase=Phase.STOPPING, text="it is being ended")
         self._card.show()
-        if not self._finish(process, hears=True):
+        if not self._finish(process, hears=self._asking.silent_since is None):
             return False
         self._failures.forget()
         self._card.report(phase=Phase.WAITING, text="")
@@ -262,6 +276,15 @@ class DaemonWork:
         text = f"control daemon {process.pid} has ended, {describe_exit(code)}"
         self._fail(text, exit_code=code, lines=read_last_lines(self._places))
 
+    def note_defect(self, error: Exception) -> None:
+        """What was done came to something that nobody expected: what runs goes on, what is left to remove stays."""
+        described = describe_exception(error)
+        self._failures.note()
+        self._fail(f"a defect of nvdp, please report it: {described['error']}", trace=described["trace"])
+        self.due_at = max(self._failures.retry_at, self._clock() + self._times.probe_s)
+        if self.process is None and self._order.stage is Stage.NOTHING:
+            self._card.change(is_gone=True, cleared=frozenset(), refused="")
+
     def _forget(self) -> None:
         """There is no process any more."""
         self.process = None
@@ -274,16 +297,19 @@ class DaemonWork:
         self._failures.note()
         self.due_at = self._clock()
 
-    def _fail(self, text: str, *, exit_code: int | None = None, lines: tuple[str, ...] = ()) -> None:
+    def _fail(self, text: str, *, exit_code: int | None = None, lines: tuple[str, ...] = (), **more: str) -> None:
         """Say what went wrong, and when it is started anew, unless it still runs."""
         if self.process is None:
             text = self._failures.describe(text)
         self._card.report(phase=Phase.FAILED, text=text, exit_code=exit_code, last_lines=lines)
-        self._failures.tell(text, exit_code=exit_code, lines=lines)
+        self._failures.tell(text, exit_code=exit_code, lines=lines, **more)
 
     def _remove(self) -> None:
         """Take away what is left of a resource that is no more."""
-        self.due_at = self._clock() + _LONG_S
+        now = self._clock()
+        if self._adopt_unknown(now):
+            return
+        self.due_at = now + _LONG_S
         try:
             self._places.remove()
         except HostError as error:

@@ -15,7 +15,7 @@ import pytest
 
 from nvdp.host.mps_grants import write_grants
 from nvdp.host.mps_report import load_report
-from nvdp.model.mps import DaemonSpec, Grant, MpsGrants, Phase
+from nvdp.model.mps import REPORT_NAME, DaemonSpec, Grant, MpsGrants, Phase
 from nvdp.simulate.mps.clients import MpsClient
 from tests.daemon.mps import MPS, MpsSide, build_mps
 from tests.daemon.node import at_length, build_config, gpu_uuid
@@ -120,6 +120,26 @@ def test_a_kill_leaves_daemons_and_clients_to_the_next_process(mps):
     wait_until(lambda: not mps.report.claims, what="all modes put back")
     assert mps.modes == []
     wait_until(lambda: not keeper.children, what="an end of the NVML child, which nobody needs any more")
+    assert keeper.stop().code == 0
+    mps.assert_clean()
+
+
+@pytest.mark.parametrize("rest", ["{garbage", None])
+def test_without_the_report_of_a_process_that_was_killed_nothing_is_ended_under_clients_and_no_mode_is_lost(mps, rest):
+    mps.start()
+    before = mps.wait(lambda daemon: daemon.phase is Phase.READY, "a daemon")
+    with MpsClient(mps.pipe()) as client:
+        mps.keepers[0].kill()
+        file = mps.directory / REPORT_NAME
+        file.unlink() if rest is None else file.write_text(rest)
+        mps.config_map.publish(build_config())
+        keeper = mps.start()
+        keeper.log.wait_for("Starting")
+        wait_until(lambda: rest != file.read_text() if file.exists() else False, what="a report")
+        daemon = mps.wait(lambda daemon: "pods still use it" in daemon.text, "the end that waits for the client")
+        assert (daemon.pid, daemon.running) == (before.pid, before.running)
+        assert client.is_served
+    mps.wait_gone()
     assert keeper.stop().code == 0
     mps.assert_clean()
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from nvdp.errors import HostError
+from nvdp.host.mps_claims import ClaimsCopy
 from nvdp.host.mps_grants import load_grants, write_grants
 from nvdp.host.mps_report import load_report, remove_report, write_report
 from nvdp.model.mps import GRANTS_NAME, REPORT_NAME, DaemonReport, DaemonSpec, Grant, MpsGrants, MpsReport, Phase
@@ -50,6 +52,40 @@ def test_a_file_that_says_something_else_is_an_error_that_names_it(tmp_path: Pat
             load(tmp_path)
         assert str(tmp_path / name) in str(failed.value)
         assert "\n" not in str(failed.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"phase": "draining"}, {"phase": Phase.STARTING}),
+        ({"pid": "x"}, {"pid": None}),
+        ({"running": {"gpus": 3}}, {"running": None}),
+        ({"colour": "red"}, {}),
+    ],
+)
+def test_of_a_daemon_of_another_version_all_counts_that_is_understood(tmp_path: Path, change, expected) -> None:
+    said = msgspec.to_builtins(REPORT)
+    said["daemons"] |= {"nvidia.com/gpu": said["daemons"]["nvidia.com/gpu"] | change, "nvidia.com/odd": 7}
+    (tmp_path / REPORT_NAME).write_bytes(msgspec.json.encode(said))
+    found = load_report(tmp_path)
+    assert found is not None
+    assert found.claims == REPORT.claims
+    assert found.daemons == {
+        "nvidia.com/gpu": msgspec.structs.replace(REPORT.daemons["nvidia.com/gpu"], **expected),
+        "nvidia.com/odd": DaemonReport(phase=Phase.STARTING),
+    }
+
+
+def test_the_copy_of_claims_counts_within_its_boot_and_until_it_is_removed(tmp_path: Path) -> None:
+    copy = ClaimsCopy(tmp_path / "state" / "mps", boot_id="boot")
+    assert copy.load() == {}
+    copy.save({"GPU-a": "Default"})
+    assert ClaimsCopy(tmp_path / "state" / "mps", boot_id="boot").load() == {"GPU-a": "Default"}
+    assert ClaimsCopy(tmp_path / "state" / "mps", boot_id="another").load() == {}
+    copy.remove()
+    assert copy.load() == {}
+    copy.save({"GPU-a": "Default"})
+    assert copy.load() == {"GPU-a": "Default"}
 
 
 def test_a_symbolic_link_is_neither_followed_nor_written_through(tmp_path: Path) -> None:

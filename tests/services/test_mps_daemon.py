@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import shutil
@@ -14,14 +15,15 @@ import pytest
 
 from nvdp.model.mps import DaemonSpec, Phase
 from nvdp.model.reasons import Reason
+from nvdp.mps.control import ControlFailedError, ControlPipe, ControlTimeoutError
 from nvdp.mps.places import Places
 from nvdp.mps.process import adopt_daemon, start_daemon
 from nvdp.planning.daemon_course import Stage
-from nvdp.services.mps_card import Adopted
 from nvdp.services.mps_daemon import DaemonActor
 from nvdp.services.mps_events import DaemonSeen, Order
-from nvdp.services.mps_running import Program, Times
-from nvdp.services.mps_work import Node
+from nvdp.services.mps_left import Adopted
+from nvdp.services.mps_node import Node
+from nvdp.services.mps_running import Program, Times, find_silence
 from nvdp.simulate.mps.clients import MpsClient
 from nvdp.simulate.mps.install import REAL_NAME, TWIN_NAME, install_control
 from nvdp.simulate.mps.journal import Journal
@@ -68,6 +70,7 @@ class Bench:
         self.pipe = self.places.pipe_dir
         self.told = []
         self.number = 0
+        self.defect = None
 
     def build(self, *, adopted=None, times=QUICK):
         self.posted: queue.SimpleQueue[DaemonSeen] = queue.SimpleQueue()
@@ -77,12 +80,17 @@ class Bench:
             program=Program(name=str(self.program), label=lambda _pipe: None),
             post=self.posted.put,
             log=lambda reason, msg, /, **fields: self.told.append((reason, msg, fields)),
-            find_own_pids=lambda: {self.actor.pid},
+            find_own_pids=self.find_own_pids,
             is_client_alive=lambda _pid: True,
             times=times,
         )
         self.actor = DaemonActor(GPU, node, adopted=adopted)
         self.actor.start()
+
+    def find_own_pids(self):
+        if self.defect is not None:
+            raise self.defect
+        return {self.actor.pid}
 
     def order(self, stage, target=None, **facts):
         self.number += 1
@@ -178,6 +186,7 @@ def test_a_program_without_multi_user_is_used_without_it_and_that_is_told(bench)
 
 def test_a_daemon_that_hangs_has_failed_and_is_replaced_if_it_serves_nobody(bench):
     first = bench.start(spec(A))
+    bench.wait(lambda seen: seen.are_clients_known)
     bench.orders.hang(bench.pipe)
     failed = bench.wait_phase(Phase.FAILED)
     assert "no answer within 1 s" in failed.text
@@ -200,8 +209,8 @@ def test_a_daemon_that_hangs_while_pods_hold_it_gets_its_time_though_no_client_o
     bench.order(Stage.KEEP, is_in_use=True)
     bench.wait(lambda seen: seen.order == bench.number)
     bench.orders.hang(bench.pipe)
-    assert "pods use it" in bench.wait_phase(Phase.FAILED).text
-    asked = QUICK.question_s + QUICK.probe_s
+    assert "pods may use it" in bench.wait_phase(Phase.FAILED).text
+    asked = 2 * QUICK.question_s + QUICK.probe_s
     assert not wait_gone(first.pid, 3 * asked)
     bench.orders.hang(bench.pipe, hangs=False)
     assert bench.wait_phase(Phase.READY).pid == first.pid
@@ -284,6 +293,77 @@ def test_limits_are_set_anew_if_the_earlier_process_may_not_have_come_so_far(ben
     assert f"set_default_device_pinned_mem_limit {A} 9216M" in bench.journal.list_commands(bench.pipe)
 
 
+@pytest.mark.parametrize("stage", [Stage.START, Stage.CHECK])
+def test_a_daemon_that_nobody_knows_any_more_is_taken_over_with_its_clients_and_asked_for_its_limits(bench, stage):
+    bench.places.prepare()
+    orphan = start_daemon(str(bench.program), spec(A, B), bench.places, multi_user=True)
+    wait_until((bench.pipe / "control").exists, what="its socket")
+    with contextlib.closing(orphan), MpsClient(bench.pipe) as client:
+        pipe = ControlPipe(str(bench.program), bench.pipe)
+        pipe.set_thread_percent(25)
+        pipe.set_memory_limit(A, 9216)
+        bench.order(stage, spec(A))
+        daemon = bench.wait_phase(Phase.READY)
+        assert (daemon.pid, daemon.running) == (orphan.pid, spec(A, B, memory_mib={A: 9216}))
+        assert client.is_served
+
+
+def test_a_program_that_is_gone_costs_a_daemon_that_lives_nothing(bench):
+    first = bench.start(spec(A))
+    bench.wait(lambda seen: seen.are_clients_known)
+    bench.program.rename(f"{bench.program}.away")
+    failed = bench.wait_phase(Phase.FAILED)
+    assert "not found" in failed.text
+    assert "it runs on" in failed.text
+    bench.order(Stage.END)
+    seen = bench.wait(lambda seen: seen.order == bench.number)
+    assert seen.daemon.pid == first.pid
+    assert not wait_gone(first.pid, 10 * QUICK.probe_s)
+    Path(f"{bench.program}.away").rename(bench.program)
+    bench.order(Stage.KEEP)
+    assert bench.wait_phase(Phase.READY).pid == first.pid
+
+
+@pytest.mark.parametrize(
+    ("answers", "is_in_use", "silence"),
+    [
+        ([ControlTimeoutError("late"), None], True, ""),
+        ([ControlTimeoutError("late"), None], False, "late"),
+        ([ControlFailedError("no"), None], False, ""),
+        ([ControlTimeoutError("late"), ControlTimeoutError("later")], True, "later"),
+    ],
+)
+def test_one_answer_that_is_late_is_no_silence_of_a_daemon_that_pods_use(answers, is_in_use, silence):
+    class Pipe:
+        def find_thread_percent(self):
+            answer = answers.pop(0)
+            if answer is not None:
+                raise answer
+
+    assert find_silence(Pipe(), is_in_use=is_in_use, times=QUICK) == silence
+
+
+def test_an_end_by_force_interrupts_a_start_that_hangs(bench):
+    bench.orders.hang()
+    bench.order(Stage.START, spec(A))
+    pid = bench.wait(lambda seen: seen.daemon.pid).daemon.pid
+    bench.order(Stage.NOTHING, by_force=True)
+    assert wait_gone(pid, QUICK.up_s / 2)
+    bench.wait(lambda seen: seen.is_gone)
+    assert not [text for reason, text, _ in bench.told if reason is Reason.MPS_DAEMON_FAILED]
+
+
+def test_what_nobody_expected_is_a_failure_that_is_told_and_tried_again_and_no_end(bench):
+    first = bench.start(spec(A))
+    bench.order(Stage.CHECK, spec(A))
+    bench.defect = RecursionError("too deep")
+    failed = bench.wait_phase(Phase.FAILED)
+    assert "too deep" in failed.text
+    assert "RecursionError" in bench.wait_told(Reason.MPS_DAEMON_FAILED, "a defect")[2]["trace"]
+    bench.defect = None
+    assert bench.wait_phase(Phase.READY).pid == first.pid
+
+
 class TestAmongDaemonsOfOthers:
     @pytest.fixture
     def program_name(self):
@@ -305,10 +385,3 @@ class TestAmongDaemonsOfOthers:
         foreign.close()
         assert bench.wait(lambda seen: seen.cleared).cleared == {A, B}
         assert bench.seen.daemon.phase is Phase.WAITING
-
-    def test_a_daemon_of_ours_that_nobody_knows_any_more_is_ended_and_not_refused(self, bench):
-        bench.places.prepare()
-        orphan = start_daemon(str(bench.program), spec(A), bench.places, multi_user=True)
-        assert bench.start(spec(A)).pid != orphan.pid
-        assert orphan.wait(LIMIT_S)
-        orphan.close()

@@ -16,7 +16,13 @@ READY = {GPU: DaemonReport(phase=Phase.READY, pid=7)}
 class File:
     def __init__(self):
         self.written = []
-        self.fails = False
+        self.fails = self.has_no_second_place = False
+        self.copied = []
+
+    def copy(self, claims):
+        if self.has_no_second_place:
+            raise HostError("the other disk is full")
+        self.copied.append((claims, self.last and self.last.claims))
 
     def write(self, report, sync):
         if self.fails:
@@ -53,7 +59,9 @@ def told():
 @pytest.fixture
 def reporter(file, clock, told):
     first = MpsReport(at=100.0, claims={"GPU-a": "Default"})
-    reporter = Reporter(file.write, first=first, log=lambda _reason, msg, /, **_: told.append(msg), clock=clock)
+    reporter = Reporter(
+        file.write, copy=file.copy, first=first, log=lambda _reason, msg, /, **_: told.append(msg), clock=clock
+    )
     yield reporter
     reporter.stop()
 
@@ -102,6 +110,20 @@ def test_claims_that_cannot_be_written_do_not_count(file, reporter):
     file.fails = False
     reporter.flush()
     assert file.last.claims == {"GPU-a": "Default"}
+
+
+def test_claims_are_in_a_second_place_before_they_count_and_are_given_back_without_it(file, reporter):
+    reporter.persist({"GPU-a": "Default", "GPU-b": "Default"})
+    assert file.copied == [({"GPU-a": "Default", "GPU-b": "Default"}, None)]
+    file.has_no_second_place = True
+    with pytest.raises(HostError, match="the other disk"):
+        reporter.persist({"GPU-a": "Default", "GPU-b": "Default", "GPU-c": "Default"})
+    reporter.flush()
+    assert file.last.claims.keys() == {"GPU-a", "GPU-b"}
+    with pytest.raises(HostError, match="the other disk"):
+        reporter.persist({"GPU-b": "Default"})
+    reporter.flush()
+    assert file.last.claims == {"GPU-b": "Default"}
 
 
 def test_a_report_that_cannot_be_written_is_told_once(file, reporter, told):
