@@ -21,6 +21,7 @@ from nvdp.services.events import (
     ConfigRead,
     Event,
     GpusScanned,
+    GrantsWritten,
     HeldRead,
     MpsSeen,
     OfferedRead,
@@ -82,7 +83,7 @@ class Supervisor:
         )
         self._planner = Planner(collaborators, self._specs, telling=self._telling, picture=self._picture, clock=clock)
         self._stopping = False
-        collaborators.offers.restore(held, names=collaborators.memory.names)
+        collaborators.offers.restore(held, names=self._planner.names)
 
     def run(self) -> int:
         """Turn until told to stop. Blocks; the exit code is 0."""
@@ -128,6 +129,8 @@ class Supervisor:
             case MpsSeen():
                 self._telling.tell_mps(event.view, self._planner.plan)
                 self._planner.see_mps(event.view, at=event.at)
+            case GrantsWritten():
+                self._planner.note_grants(event.grants)
             case HeldRead():
                 self._take_held(event)
             case OfferedRead():
@@ -190,7 +193,7 @@ class Supervisor:
 
     def _take_held(self, event: HeldRead) -> None:
         if self._held.source is None:
-            self._with.offers.restore(event.held, names=self._with.memory.names)
+            self._with.offers.restore(event.held, names=self._planner.names)
         changed = event.held.holdings != self._held.holdings
         self._held, self._podresources_up = event.held, event.podresources_up
         if changed or self._planner.waits:

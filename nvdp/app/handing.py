@@ -53,7 +53,7 @@ def build_mps_services(options: ProcessOptions, *, post: Post, log: Log, boot_id
         found = None  # it is replaced as soon as there is a plan
     return (
         MpsLink(post, mps_dir=options.mps_dir, boot_id=boot_id),
-        GrantService(partial(write_grants, options.state_dir), found=found or MpsGrants(), log=log),
+        GrantService(post, partial(write_grants, options.state_dir), found=found, log=log),
     )
 
 

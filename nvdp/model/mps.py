@@ -61,11 +61,13 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
 
 class MpsGrants(msgspec.Struct, frozen=True, kw_only=True):
     """What the plugin says about all. ``config`` is the hash of its configuration. A resource that is missing here has
-    no daemon and is held by nobody.
+    no daemon and is held by nobody. ``leaving`` are GPUs that grants before these let be taken, as long as nobody knows
+    whether ``nvdp mps`` has heard that this is over: the plugin's next process must know, and nobody else.
     """
 
     config: str = ""
     resources: Mapping[str, Grant] = {}
+    leaving: tuple[str, ...] = ()
 
     @property
     def digest(self) -> str:

@@ -16,6 +16,7 @@ from nvdp.planning.by_mps import follow_by_mps
 from nvdp.planning.daemons import Daemons
 from nvdp.planning.devices import Device
 from nvdp.planning.facts import build_mps_facts
+from nvdp.planning.granted import Granted
 from nvdp.planning.grants import Granting
 from nvdp.planning.ledger import ByMps, Given
 from nvdp.planning.mps_specs import build_specs
@@ -27,7 +28,8 @@ class Clients:
     """Lives for one plan. ``known`` are all IDs that the kubelet may know; the rest is as in ``plan.Inputs``.
 
     ``missing`` are the resources that are not given out yet, as nobody knows of them and their daemon has not answered
-    once, each with a sentence that says why.
+    once, each with a sentence that says why. ``kept`` are the devices that are free for another form than MPS, and kept
+    from it for what ``nvdp mps`` has or may take.
     """
 
     def __init__(
@@ -40,13 +42,14 @@ class Clients:
         holders: Mapping[str, Mapping[str, Holding]],
         known: Known,
         by_mps: ByMps,
-        granted: Mapping[str, float],
+        granted: Granted,
         waiting: Waiting,
         agenda: Agenda,
     ) -> None:
         self._config = config
         self._allotment = allotment
         self._view = view
+        self._granted = granted
         self._known = known
         self._before = by_mps
         self._waiting = waiting
@@ -55,12 +58,12 @@ class Clients:
         self._granting = Granting(
             assignments=allotment.assignments,
             given=given,
-            granted=granted,
             daemons=self._daemons,
             waiting=waiting,
             agenda=agenda,
         )
         self._listed: dict[tuple[str, str], bool] = {}
+        self.kept: dict[str, str] = {}
         self.missing = {
             resource: self._daemons.describe(resource)
             for resource in self._specs
@@ -76,8 +79,13 @@ class Clients:
             if not is_gone:
                 self._granting.allow(form.resource, device.uuid)
             return self._daemons.find_fault(form.resource, device.uuid) or (None, "")
-        claim = self._daemons.find_claim(device.gpu.uuid) or self._granting.find_grant(device.gpu.uuid)
-        return (Cause.HELD, claim) if claim else (None, "")
+        if self._view is None:
+            return None, ""
+        claim = self._daemons.find_claim(device.gpu) or self._granted.find_wait(device.gpu.uuid)
+        if not claim:
+            return None, ""
+        self.kept[device.uuid] = claim
+        return Cause.HELD, claim
 
     def note(self, device: Device, form: Form, *, is_healthy: bool) -> None:
         """The device is listed in this form. Its IDs are of it from the first that is Healthy, or from the first."""
@@ -95,8 +103,3 @@ class Clients:
     def grant(self) -> MpsGrants:
         """``Plan.grants``. To be called before the agenda is read."""
         return self._granting.finish(self._config, self._specs, self._known)
-
-    @property
-    def granted(self) -> dict[str, float]:
-        """``Plan.granted``."""
-        return self._granting.granted

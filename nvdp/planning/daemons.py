@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from nvdp.model.inventory import ComputeMode, Gpu
 from nvdp.model.mps import CLIENT_DIR, DaemonReport, MpsView, Phase
 from nvdp.model.reasons import Cause
 
@@ -44,15 +45,24 @@ class Daemons(msgspec.Struct, frozen=True):
         """The sentence about a daemon that does not answer, and why."""
         return f"MPS control daemon does not answer on {build_pipe(resource)}: {self._explain(resource)}"
 
-    def find_claim(self, uuid: str) -> str:
-        """Who has the GPU for MPS still, as a sentence; empty if nobody."""
-        if self.view is None or uuid not in self.view.claims:
+    def find_claim(self, gpu: Gpu) -> str:
+        """Who has the GPU for MPS still, as a sentence; empty if nobody.
+
+        Where no ``nvdp mps`` answers, a compute mode that is known to be another one was put back by somebody else: by
+        hand, or by a reset or an upgrade of the driver.
+        """
+        if self.view is None or gpu.uuid not in self.view.claims:
             return ""
-        owners = [name for name, one in self.view.daemons.items() if one.running and uuid in one.running.gpus]
+        if self.view.problem and gpu.compute_mode not in {None, ComputeMode.EXCLUSIVE_PROCESS}:
+            return ""
+        owners = [name for name, one in self.view.daemons.items() if one.running and gpu.uuid in one.running.gpus]
+        if self.view.problem:
+            who = f"still with the MPS control daemon of {owners[0]}" if owners else "kept for MPS"
+            by_hand = f"if it never will: nvidia-smi -i {gpu.uuid} -c DEFAULT"
+            return f"{who} until nvdp mps has put its compute mode back ({self.view.problem}); {by_hand}"
         if not owners:
-            why = f" ({self.view.problem})" if self.view.problem else ""
-            return f"kept for MPS until nvdp mps has put its compute mode back{why}"
-        why = self.view.problem or self.view.daemons[owners[0]].text
+            return "kept for MPS until nvdp mps has put its compute mode back"
+        why = self.view.daemons[owners[0]].text
         return f"still with the MPS control daemon of {owners[0]}" + (f": {why}" if why else "")
 
     def _find_ready(self, resource: str) -> DaemonReport | None:

@@ -26,6 +26,7 @@ from nvdp.planning.clients import Clients
 from nvdp.planning.devices import Device
 from nvdp.planning.facts import build_facts
 from nvdp.planning.fitting import fit, limit_lists
+from nvdp.planning.granted import Granted
 from nvdp.planning.indices import Indices, Renumbered, judge_indices
 from nvdp.planning.leaving import Leaving, Lists
 from nvdp.planning.ledger import ByMps, Given, find_known, find_leaving, number_of_id, our_holdings
@@ -41,8 +42,8 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that a plan depends on. ``now`` is monotonic seconds.
 
     ``names`` are the resources that we advertise or once did; ``pins`` are the UUIDs behind references and counts;
-    ``means`` is by what devices are handed over. ``indices``, ``by_cdi``, ``by_mps``, ``granted`` and ``parents`` are
-    of the plan before. ``ailments`` are by the UUIDs of GPUs and of MIG devices: that of a GPU is of any of its parts.
+    ``means`` is by what devices are handed over. ``indices``, ``by_cdi``, ``by_mps`` and ``parents`` are of the plan
+    before. ``ailments`` are by the UUIDs of GPUs and of MIG devices: that of a GPU is of any of its parts.
     """
 
     config: Config
@@ -57,7 +58,7 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     indices: Indices = {}
     by_cdi: ByCdi = {}
     by_mps: ByMps = {}
-    granted: Mapping[str, float] = {}
+    granted: Granted = Granted()
     parents: Mapping[str, str] = {}
 
 
@@ -85,7 +86,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     last that are gone. ``unmet`` are sentences about what containers do without though the file would have them get it.
     ``missing`` are resources that are planned and not given out yet, each with a sentence that says why. ``by_mps`` are
     by resource the devices whose IDs were last on offer by MPS, which must outlive the process; ``grants`` is what
-    ``nvdp mps`` is to be told, ``granted`` since when it is not told any more that it may take a GPU (infinity: it is).
+    ``nvdp mps`` is to be told, and ``kept`` says which free devices are kept from their form for it, and why.
     """
 
     devices: tuple[Device, ...]
@@ -104,7 +105,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     missing: Mapping[str, str] = {}
     by_mps: Mapping[str, tuple[str, ...]] = {}
     grants: MpsGrants = MpsGrants()
-    granted: Mapping[str, float] = {}
+    kept: Mapping[str, str] = {}
     check_at: float | None = None
     ask_since: float | None = None
     waiting: bool = False
@@ -211,14 +212,15 @@ class _Drafting:
             missing=self._clients.missing,
             by_mps=self._clients.follow(),
             grants=grants,
-            granted=self._clients.granted,
+            kept=self._clients.kept,
             check_at=self._agenda.check_at,
             ask_since=self._agenda.ask_since,
             waiting=self._agenda.waiting,
         )
 
     def _build_list(self, resource: str) -> ResourceList:
-        offered = tuple(device for device in self._devices if self._form_resource(device) == resource)
+        mine = {uuid for uuid, assignment in self._assignments.items() if assignment.form.resource == resource}
+        offered = tuple(device for device in self._devices if device.uuid in mine)
         means = self._inputs.means
         return ResourceList(
             resource=resource,
@@ -234,10 +236,6 @@ class _Drafting:
                 mps=self._clients.build_facts(resource),
             ),
         )
-
-    def _form_resource(self, device: Device) -> str | None:
-        assignment = self._assignments.get(device.uuid)
-        return assignment.form.resource if assignment is not None else None
 
     def _offer(self, device: Device, assignment: Assignment) -> None:
         """List the device in its form: Healthy unless it is cordoned, ails, or an old form is not free yet."""
@@ -263,9 +261,8 @@ class _Drafting:
         # What is gone waits for nobody. At once, as NVIDIA's plugin does it, is by choice: pods may share what one of
         # them was given alone.
         waits = not is_gone and self._inputs.config.allocation.mode_change is not ModeChangeRule.IMMEDIATE
-        foreign = dict(self._rivals.find_foreign(device, form)) if waits else {}
         cause, text = None, ""
-        for old, ids in foreign.items():
+        for old, ids in self._rivals.find_foreign(device, form) if waits else ():
             verdict = may_give_up(self._inputs.given.get(old.resource), ids, self._waiting, resource=old.resource)
             if verdict.allowed:
                 continue
@@ -289,9 +286,8 @@ class _Drafting:
         leaving = self._leaving.get(form.resource, frozenset())
         held, offered = [], []
         for device_id in ids:
-            if device_id in holders or (
-                given is not None and not judge_unseen(given, device_id, self._waiting).allowed
-            ):
+            is_shown = given is None or judge_unseen(given, device_id, self._waiting).allowed
+            if device_id in holders or not is_shown:
                 held.append(number_of_id(device_id))
             elif device_id not in leaving:
                 offered.append(number_of_id(device_id))

@@ -34,14 +34,12 @@ def find_withheld(view: MpsView | None, plan: Plan | None) -> dict[str, str]:
     """Why devices are not on offer though nothing ails them, by UUID, in one word: their daemon does not answer for
     them, or one has them while they are to be something else.
     """
-    if view is None or plan is None:
+    if plan is None:
         return {}
-    daemons, found = Daemons(view), {}
+    daemons, found = Daemons(view), dict.fromkeys(plan.kept, Cause.HELD.value)
     for uuid, assignment in plan.assignments.items():
-        if assignment.strategy is not Strategy.MPS:
-            if daemons.find_claim(plan.parents.get(uuid, uuid)):
-                found[uuid] = Cause.HELD.value
-        elif daemons.find_fault(assignment.form.resource, uuid) is not None:
+        is_by_mps = assignment.strategy is Strategy.MPS
+        if is_by_mps and daemons.find_fault(assignment.form.resource, uuid) is not None:
             found[uuid] = Cause.MPS_DAEMON_FAILED.value
     return found
 

@@ -18,7 +18,7 @@ from nvdp.model.cdi import CdiState
 from nvdp.model.health import Ailment
 from nvdp.model.held import Held
 from nvdp.model.inventory import Inventory
-from nvdp.model.mps import MpsView
+from nvdp.model.mps import MpsGrants, MpsView
 from nvdp.model.pause import Pause
 from nvdp.model.status import DriverStatus
 from nvdp.planning.course import Record
@@ -125,6 +125,13 @@ class MpsSeen(msgspec.Struct, frozen=True, kw_only=True):
     at: float
 
 
+class GrantsWritten(msgspec.Struct, frozen=True, kw_only=True):
+    """The file by which ``nvdp mps`` is told what it may do has these: the very value that was wanted."""
+
+    grants: MpsGrants
+    at: float
+
+
 class PauseOrdered(msgspec.Struct, frozen=True, kw_only=True):
     """An operator orders a pause, or (None) its end."""
 
@@ -159,6 +166,7 @@ Event: TypeAlias = (
     | AllocateAnswered
     | CdiWritten
     | MpsSeen
+    | GrantsWritten
     | PauseOrdered
     | SignalReceived
     | ServiceCrashed

@@ -15,6 +15,7 @@ from nvdp.log import Log
 from nvdp.model.mps import MpsGrants
 from nvdp.model.reasons import Reason
 from nvdp.model.status import Trouble
+from nvdp.services.events import GrantsWritten, Post
 
 _RETRY_S: Final = 5.0
 _SLOW_S: Final = 10.0
@@ -23,25 +24,27 @@ _SLOW_S: Final = 10.0
 class GrantService:
     """Has the newest grants written, and again after a failure; the first ones always, whatever is there from before.
 
-    ``found`` is what a predecessor told. ``write`` may raise HostError. It is told once, and shown while it lasts, if
-    there is anything for ``nvdp mps`` in what cannot be written or in what was written last. One thread,
-    ``mps-grants``; the methods may be called from any and do not block. An exception that nobody expected ends the
-    thread; ``start`` may then be called again.
+    Posts ``GrantsWritten`` with each that is written. ``found`` is what a predecessor told, if any. ``write`` may raise
+    HostError: that is told once, and shown while it lasts, if there is anything for ``nvdp mps`` in what cannot be
+    written or in what was written last. One thread, ``mps-grants``; the methods may be called from any and do not
+    block. An exception that nobody expected ends the thread; ``start`` may then be called again.
     """
 
     THREAD: Final = "mps-grants"
 
     def __init__(
         self,
+        post: Post,
         write: Callable[[MpsGrants], None],
         *,
-        found: MpsGrants = MpsGrants(),
+        found: MpsGrants | None = None,
         log: Log,
         clock: Callable[[], float] = time.monotonic,
         retry_s: float = _RETRY_S,
         slow_s: float = _SLOW_S,
     ) -> None:
-        self.found = found
+        self.found = found or MpsGrants()
+        self._post = post
         self._write = write
         self._log = log
         self._clock = clock
@@ -49,7 +52,7 @@ class GrantService:
         self._slow_s = slow_s
         self._changed = threading.Condition()  # guards what follows
         self._wanted: MpsGrants | None = None
-        self._written = found
+        self._written = self.found
         self._owes = False
         self._retry_at = float("-inf")
         self._problem = ""
@@ -110,5 +113,7 @@ class GrantService:
             elif is_newest:
                 self._retry_at = self._clock() + self._retry_s
             told, self._problem = self._problem, problem if self._matters else ""
+        if not problem:
+            self._post(GrantsWritten(grants=grants, at=self._clock()))
         if self._problem and not told:
             self._log(Reason.STATE_DAMAGED, self._problem, error=self._problem)

@@ -74,7 +74,7 @@ class MpsLink:
             return self._changed.wait_for(lambda: self._view is not None, timeout_s)
 
     def use(self, *, is_used: bool) -> None:
-        """Whether the plan has a resource that needs a daemon."""
+        """Whether the plan has a resource that needs a daemon, or ``nvdp mps`` may take GPUs by an earlier one."""
         with self._changed:
             self._is_asked = self._is_asked or (is_used and not self._is_used)
             self._is_used = is_used
@@ -141,4 +141,4 @@ def judge_report(report: MpsReport, *, path: Path, now: float, boot_id: str, sil
     if is_of_another or report.at > now + _AHEAD_S:
         return MpsView(problem=f"nvdp mps has not run since the node booted: {path} is of another boot")
     silence = f"nvdp mps does not answer: {path} is older than {silent_s:g}s" if now - report.at > silent_s else ""
-    return MpsView(problem=silence, daemons=report.daemons, claims=report.claims)
+    return MpsView(problem=silence, daemons=report.daemons, claims=report.claims, heard=report.heard)

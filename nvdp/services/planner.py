@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -12,11 +12,11 @@ from nvdp.config.schema import Config
 from nvdp.model.cdi import CdiClass, CdiWish
 from nvdp.model.held import Held
 from nvdp.model.listing import DeviceIDStrategy
-from nvdp.model.mps import MpsView
+from nvdp.model.mps import MpsGrants, MpsView
 from nvdp.model.reasons import Reason
 from nvdp.planning.by_cdi import has_unseen, keep_by_cdi, restore_by_cdi
 from nvdp.planning.cdi_wish import build_wish, keep_longer, list_handed_out
-from nvdp.planning.grants import restore_granted
+from nvdp.planning.granted import Granted, restore_granted
 from nvdp.planning.holders import count_held_elsewhere
 from nvdp.planning.indices import keep_indices, restore_indices
 from nvdp.planning.means import OBSTACLES
@@ -31,6 +31,7 @@ from nvdp.services.specs import Specs
 from nvdp.services.telling import Telling
 
 _AGAIN_S: Final = 0.1
+_UNSEEN: Final = MpsView(problem="nvdp mps has not been looked for yet")
 
 
 class Planner:
@@ -57,7 +58,7 @@ class Planner:
         self._indices = restore_indices(collaborators.memory.indices, now=clock())
         self._by_cdi = restore_by_cdi(collaborators.memory.by_cdi, now=clock())
         self._by_mps = collaborators.memory.by_mps
-        self._granted: Mapping[str, float] = restore_granted(collaborators.grants.found, now=clock())
+        self._granted = restore_granted(collaborators.grants.found)
         self._told: Plan | None = None
         self._asked_at = float("-inf")
         self._allocated_at = float("-inf")
@@ -67,7 +68,7 @@ class Planner:
         self._in_specs: frozenset[str | CdiClass] = frozenset()
         self._leaving: frozenset[str | CdiClass] = frozenset()
         self._leaving_since = float("-inf")
-        self.mps = MpsView(problem="nvdp mps has not been looked for yet")
+        self.mps = _UNSEEN
         self.plan: Plan | None = None
         self.error = ""
 
@@ -75,6 +76,11 @@ class Planner:
     def has_cause(self) -> bool:
         """Whether what the next lists change for is known already."""
         return self._cause is not None
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The resources that are ours, or once were: a control daemon tells it, should the memory of it be lost."""
+        return self._with.memory.names.union(self._with.grants.found.resources, self.mps.daemons)
 
     @property
     def waits(self) -> bool:
@@ -89,8 +95,20 @@ class Planner:
     def see_mps(self, view: MpsView, *, at: float) -> None:
         """The daemons of MPS were seen anew, at ``at`` (monotonic seconds)."""
         before, self.mps = self.mps, view
-        if _list_facts(before) != _list_facts(view):
+        has_heard = self._follow_granted(self._granted.hear(view))
+        if has_heard or _list_facts(before) != _list_facts(view):
             self.mark(Cause("health", at) if self._uses_mps else None)
+
+    def note_grants(self, grants: MpsGrants) -> None:
+        """These are where ``nvdp mps`` reads them."""
+        granted = self._granted.note_written(grants)
+        if self._follow_granted(granted if self.mps is _UNSEEN else granted.hear(self.mps)):
+            self.mark()
+
+    def _follow_granted(self, granted: Granted) -> bool:
+        """Whether it changes what may be offered otherwise than by MPS."""
+        before, self._granted = self._granted, granted
+        return (before.in_file, before.unheard) != (granted.in_file, granted.unheard)
 
     def note_allocation(self, config: Config | None) -> None:
         """An Allocate was answered."""
@@ -146,9 +164,11 @@ class Planner:
         elif plan.check_at is not None:
             # Nothing was given out that this moment could still depend on: whatever is waited for, it takes time.
             self.plan = plan = msgspec.structs.replace(plan, check_at=max(plan.check_at, self._clock() + _AGAIN_S))
-        self._by_mps, self._granted = plan.by_mps, plan.granted
-        self._with.grants.want(plan.grants)  # now that Allocate refuses what is to be given up for it
-        self._with.mps.use(is_used=self._uses_mps)
+        self._by_mps = plan.by_mps
+        grants = self._granted.complete(plan.grants)
+        self._granted = self._granted.ask(grants)
+        self._with.grants.want(grants)  # now that Allocate refuses what is to be given up for it
+        self._with.mps.use(is_used=self._uses_mps or self._granted.is_any)
         self._cause = None
         self._telling.tell_plan(self._told, plan)
         self._told = plan
@@ -169,7 +189,7 @@ class Planner:
                     ailments=scan.ailments,
                     held=held,
                     given=self._with.offers.given,
-                    names=self._with.memory.names,
+                    names=self.names,
                     pins=self._with.adoption.pins,
                     means=msgspec.structs.replace(self._specs.build_means(scan), mps=self.mps),
                     now=self._clock(),

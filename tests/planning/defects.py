@@ -17,6 +17,7 @@ from nvdp.model.listing import AllocateTrace, ListedDevice
 from nvdp.model.mps import Grant
 from nvdp.model.reasons import Cause
 from nvdp.planning.allotment import allot, resolve_pins
+from nvdp.planning.granted import Granted
 from nvdp.planning.ledger import Given, uuid_of_id
 from nvdp.planning.means import Means
 from nvdp.planning.plan import Inputs, Plan, build_plan
@@ -153,7 +154,7 @@ def _see(**change: Any) -> Planner:
     def plan(inputs: Inputs) -> Plan:
         assert inputs.means.mps is not None
         view = _replace(inputs.means.mps, **change)
-        return build_plan(_replace(inputs, granted={}, means=_replace(inputs.means, mps=view)))
+        return build_plan(_replace(inputs, granted=Granted(), means=_replace(inputs.means, mps=view)))
 
     return plan
 

@@ -132,7 +132,8 @@ class Node(Plugin):
 
     def settle(self) -> None:
         """Pods end, the kubelet, its sources, all cards and ``nvdp mps`` are well, and all is quiet for a while."""
-        self.keeper.up = True
+        self.disk_full = False
+        self.keeper.set_up(self.told, up=True)
         self.set_kubelet_up(up=True)
         self.set_readable(readable=True)
         self.machine.heal()

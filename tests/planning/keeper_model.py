@@ -24,13 +24,20 @@ class Keeper:
         self.running: dict[str, DaemonSpec] = {}
         self.claims: dict[str, str] = {}
         self._heard = MpsGrants()
+        self._acted = ""
         self._holders = holders
 
     @property
     def view(self) -> MpsView:
         daemons = {name: DaemonReport(phase=Phase.READY, running=spec) for name, spec in self.running.items()}
         problem = "" if self.up else "nvdp mps does not answer"
-        return MpsView(problem=problem, daemons=daemons, claims=dict(self.claims))
+        return MpsView(problem=problem, daemons=daemons, claims=dict(self.claims), heard=self._acted)
+
+    def set_up(self, told: MpsGrants, *, up: bool) -> None:
+        """It is gone, or there again: then it reads what it is ``told`` before it does anything."""
+        if up and not self.up:
+            self._heard, self._acted = told, ""
+        self.up = up
 
     def look(self, told: MpsGrants, cards: Collection[str]) -> None:
         """One round: by what it heard before, and then it reads what it is ``told``. ``cards`` are all there are."""
@@ -46,7 +53,7 @@ class Keeper:
         for name, step in course.steps.items():
             self._take_step(name, step, at_once=name in wishes and wishes[name].at_once)
         self.claims = dict.fromkeys(sorted(course.claims), "Default")
-        self._heard = told
+        self._acted, self._heard = self._heard.digest, told
 
     def _take_step(self, resource: str, step: Step, *, at_once: bool) -> None:
         if step.stage is Stage.END:

@@ -17,6 +17,7 @@ from nvdp.model.reasons import Cause
 from nvdp.planning.allotment import resolve_pins
 from nvdp.planning.assignment import Assignment
 from nvdp.planning.devices import list_instances
+from nvdp.planning.granted import restore_granted
 from nvdp.planning.judging import find_unfit
 from nvdp.planning.ledger import Given, begin_anew, give, note_taken, restore, uuid_of_id
 from nvdp.planning.means import Means
@@ -58,7 +59,8 @@ class Plugin:
         self.pins: dict[str, str] = {}
         self.parents: dict[str, str] = {}
         self.by_mps: dict[str, tuple[str, ...]] = {}
-        self.granted: dict[str, float] = {}
+        self.granted = restore_granted(MpsGrants())
+        self.disk_full = False
         self.keeper = Keeper(self._find_holders)
         self.told = MpsGrants()
         self._keeper_at = self.now
@@ -127,7 +129,12 @@ class Plugin:
             self.keeper.look(self.told, {uuid for uuid in self.gpus if uuid not in self.gone})
 
     def set_keeper_up(self, *, up: bool) -> None:
-        self.keeper.up = up
+        self.keeper.set_up(self.told, up=up)
+        self.turn()
+
+    def set_disk_full(self, *, full: bool) -> None:
+        """What is to be told cannot be written, or can be again, which is tried every few seconds."""
+        self.disk_full = full
         self.turn()
 
     def _find_holders(self, uuid: str) -> Iterator[tuple[str, str, bool]]:
@@ -143,6 +150,7 @@ class Plugin:
     def turn(self) -> None:
         """Plan and give out until nothing more can be done at once, as the supervisor does."""
         for _ in range(MOST_TURNS):
+            self.granted = self.granted.hear(self.keeper.view)
             self.inputs = inputs = self.build_inputs()
             self.plan = self._plan_with(inputs)
             self.plans += 1
@@ -155,7 +163,8 @@ class Plugin:
             list_checks.check_withdrawals(self, before)
             list_checks.check_order(self, before)
             list_checks.check_numbers(self, before)
-            if self.plan.check_at is None or self.plan.check_at > self.now:
+            is_told = (self.granted.in_file, self.granted.unheard) != (inputs.granted.in_file, inputs.granted.unheard)
+            if not is_told and (self.plan.check_at is None or self.plan.check_at > self.now):
                 self.kubelet.note_known(holding for holding in self.held.holdings if holding.resource in self.given)
                 return
         raise AssertionError("planning does not come to rest")
@@ -192,8 +201,10 @@ class Plugin:
             self._forget_reports(resource)
             self.kubelet.withdraw(resource)
         self.names |= set(plan.lists)
-        self.parents, self.by_mps, self.granted = dict(plan.parents), dict(plan.by_mps), dict(plan.granted)
-        self.told = plan.grants
+        self.parents, self.by_mps = dict(plan.parents), dict(plan.by_mps)
+        self.granted = self.granted.ask(self.granted.complete(plan.grants))
+        if not self.disk_full:
+            self._write_grants()
         if self.config.allocation.mode_change is ModeChange.IMMEDIATE:
             self._mix()
         refused = {
@@ -203,6 +214,11 @@ class Plugin:
             if not device.healthy
         }
         self.refused_at = {key: self.refused_at.get(key, self.now) for key in refused}
+
+    def _write_grants(self) -> None:
+        assert self.granted.asked is not None
+        self.told = self.granted.asked
+        self.granted = self.granted.note_written(self.told).hear(self.keeper.view)
 
     def _mix(self) -> None:
         """By choice, who has a card goes on with it in the form in which it is on offer now."""
@@ -236,7 +252,7 @@ class Plugin:
         self._reports.clear()
         self.given.clear()
         self.refused_at.clear()
-        self.granted = {}
+        self.granted = restore_granted(self.told)
         before = {} if forget else self.placed
         self.plan = self._presence = None
         self.held = self.kubelet.read_holders(self.now)

@@ -169,7 +169,7 @@ def _is_mps_in_the_way(node: Plugin, uuid: str, said: Said) -> bool:
     """Whether its daemon does not have it yet; or another one still has it, or may take it."""
     view, gpu = node.inputs.means.mps, node.find_gpu(uuid)
     if not said.mps:
-        return gpu in view.claims or gpu in node.inputs.granted
+        return gpu in view.claims or bool(node.inputs.granted.find_wait(gpu))
     daemon = view.daemons.get(said.resource)
     return bool(view.problem) or daemon is None or uuid not in daemon.running.gpus
 

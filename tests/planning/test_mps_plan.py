@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from math import inf
 
 import msgspec
 import pytest
 
 from nvdp.model.held import Held
+from nvdp.model.inventory import ComputeMode
 from nvdp.model.listing import AllocateTrace
-from nvdp.model.mps import DaemonReport, DaemonSpec, Grant, MpsView, Phase
+from nvdp.model.mps import DaemonReport, DaemonSpec, Grant, MpsGrants, MpsView, Phase
 from nvdp.model.reasons import Cause, Reason
 from nvdp.planning.announcing import announce_plan
 from nvdp.planning.assignment import Form
-from nvdp.planning.grants import HEARD_S
+from nvdp.planning.granted import restore_granted
 from nvdp.planning.waits import find_waits
 from tests.planning.files import File
 from tests.planning.hardware import card_uuid
@@ -134,11 +134,28 @@ def test_what_mps_has_is_held_until_its_compute_mode_is_back():
     )
     assert causes(plan("", view=late))[A][1] == f"still with the MPS control daemon of {M}: in use by team/pod"
     lost = MpsView(problem="nvdp mps is not there", claims={A: "Default"})
-    assert causes(plan("", view=lost))[A] == (
-        Cause.HELD,
-        "kept for MPS until nvdp mps has put its compute mode back (nvdp mps is not there)",
-    )
+    by_hand = f"(nvdp mps is not there); if it never will: nvidia-smi -i {A} -c DEFAULT"
+    text = f"kept for MPS until nvdp mps has put its compute mode back {by_hand}"
+    assert causes(plan("", view=lost))[A] == (Cause.HELD, text)
+    lost = msgspec.structs.replace(lost, daemons=ready(spec).daemons)
+    text = f"still with the MPS control daemon of {M} until nvdp mps has put its compute mode back {by_hand}"
+    assert causes(plan("", view=lost))[A] == (Cause.HELD, text)
     assert causes(plan("", view=NONE)) == {A: (None, ""), B: (None, "")}
+
+
+@pytest.mark.parametrize(
+    ("mode", "problem", "is_free"),
+    [
+        (ComputeMode.DEFAULT, "nvdp mps is not there", True),
+        (ComputeMode.DEFAULT, "", False),
+        (ComputeMode.EXCLUSIVE_PROCESS, "nvdp mps is not there", False),
+        (None, "nvdp mps is not there", False),
+    ],
+)
+def test_a_claim_of_somebody_who_is_gone_ends_when_the_compute_mode_is_seen_to_be_another(mode, problem, is_free):
+    view = MpsView(problem=problem, claims={A: "Default"})
+    found = plan_of("", card(0, compute_mode=mode), means=seen(view))
+    assert causes(found)[A][0] is (None if is_free else Cause.HELD)
 
 
 def test_a_claim_is_in_the_way_of_a_change_that_is_immediate_too():
@@ -146,13 +163,17 @@ def test_a_claim_is_in_the_way_of_a_change_that_is_immediate_too():
     assert causes(found)[A][0] is Cause.HELD
 
 
-def test_a_card_that_mps_could_take_until_now_waits_until_that_must_have_been_heard():
-    found = plan("", granted={A: inf}, now=100.0)
-    assert causes(found)[A] == (Cause.HELD, "kept for MPS until nvdp mps must have heard that it is wanted otherwise")
-    assert (found.granted, found.check_at) == ({A: 100.0}, 100.0 + HEARD_S)
-    later = plan("", granted=found.granted, now=100.0 + HEARD_S)
-    assert causes(later)[A] == (None, "")
-    assert later.granted == {}
+def test_what_nvdp_mps_may_take_is_offered_in_no_other_form_until_that_is_taken_back_and_heard():
+    granted = restore_granted(MpsGrants(resources={M: Grant(free=(A,))}))
+    found = plan("", granted=granted)
+    text = "kept for MPS until the grants for nvdp mps could be written that take it back"
+    assert causes(found) == {A: (Cause.HELD, text), B: (None, "")}
+    assert found.kept == {A: text}
+    granted = granted.ask(found.grants).note_written(found.grants)
+    text = "kept for MPS until nvdp mps has heard that it is wanted otherwise"
+    assert causes(plan("", granted=granted))[A] == (Cause.HELD, text)
+    assert causes(plan("", granted=granted.hear(MpsView(heard=found.grants.digest)))) == {A: (None, ""), B: (None, "")}
+    assert causes(plan("", granted=granted.hear(SILENT)))[A] == (None, "")
 
 
 # What nvdp mps is told
@@ -162,7 +183,6 @@ def test_a_daemon_may_take_what_nobody_has_otherwise():
     found = plan(mps_file("name: gpu, rename: m, replicas: 2"), held=answer(holding(A)), now=100.0)
     grant = found.grants.resources[M]
     assert (grant.wanted.gpus, grant.free, grant.held, grant.at_once) == ((A, B), (B,), (), False)
-    assert found.granted == {B: inf}
     assert [(one.gpu_uuid, one.holder) for one in found.changes] == [(A, "team/pod")]
 
 

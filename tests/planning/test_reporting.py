@@ -222,22 +222,22 @@ def test_one_that_waits_for_pods_to_end_is_as_the_file_wants_it_while_nvdp_mps_a
     assert found.waits is waits
 
 
-# What is seen; then why A, which MPS shares, and B, which is to be whole, are not on offer.
+# What is seen; then why A, which MPS shares, is not on offer. B is to be whole, and is kept from that.
 WITHHELD = {
-    "all is well": (daemon(), ["", ""]),
-    "nobody looked": (None, ["", ""]),
-    "no daemon": (MpsView(), ["MPSDaemonFailed", ""]),
-    "a daemon that died": (daemon(Phase.FAILED), ["MPSDaemonFailed", ""]),
-    "a daemon without the GPU": (daemon(gpus=(B,)), ["MPSDaemonFailed", ""]),
-    "nvdp mps is silent": (msgspec.structs.replace(daemon(), problem="silent"), ["MPSDaemonFailed", ""]),
-    "the other GPU is claimed still": (msgspec.structs.replace(daemon(), claims={A: "", B: ""}), ["", "Held"]),
+    "all is well": (daemon(), ""),
+    "nobody looked": (None, ""),
+    "no daemon": (MpsView(), "MPSDaemonFailed"),
+    "a daemon that died": (daemon(Phase.FAILED), "MPSDaemonFailed"),
+    "a daemon without the GPU": (daemon(gpus=(B,)), "MPSDaemonFailed"),
+    "nvdp mps is silent": (msgspec.structs.replace(daemon(), problem="silent"), "MPSDaemonFailed"),
 }
 
 
-@pytest.mark.parametrize(("view", "reasons"), WITHHELD.values(), ids=WITHHELD)
-def test_a_device_that_is_not_on_offer_for_a_daemon_says_so_and_is_no_ill_gpu(view, reasons):
-    found = build_devices(inventory(gpu(0), gpu(1)), {}, MPS_PLAN, {}, by_mps=find_withheld(view, MPS_PLAN))
-    assert [(one.withheld, one.healthy, one.cause) for one in found] == [(reason, True, None) for reason in reasons]
+@pytest.mark.parametrize(("view", "reason"), WITHHELD.values(), ids=WITHHELD)
+def test_a_device_that_is_not_on_offer_for_a_daemon_says_so_and_is_no_ill_gpu(view, reason):
+    current = msgspec.structs.replace(MPS_PLAN, kept={B: "kept for MPS"})
+    found = build_devices(inventory(gpu(0), gpu(1)), {}, current, {}, by_mps=find_withheld(view, current))
+    assert [(one.withheld, one.healthy, one.cause) for one in found] == [(reason, True, None), ("Held", True, None)]
 
 
 def test_that_a_device_is_held_comes_before_the_daemon():

@@ -55,8 +55,14 @@ def told():
 
 
 @pytest.fixture
-def service(disk, told):
+def posted():
+    return []
+
+
+@pytest.fixture
+def service(disk, told, posted):
     service = GrantService(
+        posted.append,
         disk.write,
         log=lambda reason, text, **_: told.append((reason.word, text)),
         retry_s=0.05,
@@ -78,6 +84,19 @@ def test_what_is_wanted_is_written_once_even_if_it_is_nothing(service, disk):
     service.want(grants("GPU-a"))
     wait_until(lambda: disk.found == grants("GPU-a"), what="the newest grants")
     assert disk.tries == 2
+
+
+def test_what_is_written_is_told_as_the_very_value_and_what_could_not_be_is_not(service, disk, posted):
+    first, second = grants("GPU-a"), grants("GPU-b")
+    service.want(first)
+    wait_until(lambda: posted, what="word of the first")
+    disk.full = True
+    service.want(second)
+    wait_until(lambda: disk.tries >= 3, what="two tries")
+    assert [event.grants is first for event in posted] == [True]
+    disk.full = False
+    wait_until(lambda: len(posted) > 1, what="word of the second")
+    assert posted[-1].grants is second
 
 
 def test_while_a_disk_is_stuck_nobody_waits_it_is_shown_and_only_the_newest_is_written(service, disk):
@@ -132,7 +151,7 @@ def test_after_a_crash_it_goes_on_with_what_is_wanted(disk, told):
 
     hook, threading.excepthook = threading.excepthook, lambda _: ended.set()
     try:
-        service = GrantService(write, log=lambda reason, text, **_: told.append(text))
+        service = GrantService(lambda _: None, write, log=lambda reason, text, **_: told.append(text))
         service.start()
         service.want(grants("GPU-a"))
         assert ended.wait(5)

@@ -24,7 +24,7 @@ RARE = Times(look_s=0.01, idle_s=3600.0, silent_s=30.0)
 
 
 def report(*, at: float | None = None, **facts) -> MpsReport:
-    known = {"boot_id": BOOT, "daemons": {RESOURCE: READY}, "claims": CLAIMS}
+    known = {"boot_id": BOOT, "daemons": {RESOURCE: READY}, "claims": CLAIMS, "heard": "0a"}
     return MpsReport(at=time.monotonic() if at is None else at, **(known | facts))
 
 
@@ -60,10 +60,12 @@ def test_the_first_look_is_told_whatever_it_sees_and_can_be_waited_for(node):
 def test_a_heartbeat_is_no_news_and_a_change_is(node):
     node.write()
     node.link.start()
-    assert node.next_view() == MpsView(daemons={RESOURCE: READY}, claims=CLAIMS)
+    assert node.next_view() == MpsView(daemons={RESOURCE: READY}, claims=CLAIMS, heard="0a")
     node.write(at=time.monotonic())
     node.write(daemons={})
-    assert node.next_view() == MpsView(daemons={}, claims=CLAIMS)
+    assert node.next_view() == MpsView(daemons={}, claims=CLAIMS, heard="0a")
+    node.write(daemons={}, heard="0b")
+    assert node.next_view().heard == "0b"
 
 
 def test_a_report_that_goes_takes_all_with_it_as_modes_were_put_back_before(node):

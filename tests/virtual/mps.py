@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from nvdp.model.inventory import ComputeMode
 from nvdp.model.mps import DaemonReport, DaemonSpec, Grant, MpsGrants, MpsView, Phase
-from nvdp.services.events import MpsSeen
+from nvdp.services.events import GrantsWritten, MpsSeen
 from tests.virtual.clock import Clock
 
 AWAY = "nvdp mps does not run on this node"
@@ -18,9 +18,9 @@ TELLS_S = 0.5  # from then to its being seen
 class VirtualMps:
     """Stands in for both services, for what the plugin hears and for what it tells; the same over its restarts.
 
-    Reads the newest grants ``HEARS_S`` after they came, does what they say ``ACTS_S`` after that, and is heard
-    ``TELLS_S`` later: it may act on grants that have just been replaced. It is not there before ``come``, and silent
-    after ``go``: its daemons run on, and nobody tells of them.
+    Grants are in their file at once, unless the disk is full. It reads them ``HEARS_S`` after they came, does what they
+    say ``ACTS_S`` after that, and is heard ``TELLS_S`` later: it may act on grants that have just been replaced. It is
+    not there before ``come``, and silent after ``go``: its daemons run on, and nobody tells of them.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -30,6 +30,10 @@ class VirtualMps:
         self._down: frozenset[str] = frozenset()
         self.is_there = False
         self._told: MpsView | None = None
+        self._heard = ""
+        self._life = 0
+        self._file = MpsGrants()
+        self._is_full = self._is_halted = False
         self.grants: list[MpsGrants] = []
         self.used: list[bool] = []
 
@@ -37,11 +41,17 @@ class VirtualMps:
 
     @property
     def found(self) -> MpsGrants:
-        return self.grants[-1] if self.grants else MpsGrants()
+        return self._file
 
     def want(self, grants: MpsGrants) -> None:
         if not self.grants or grants != self.grants[-1]:
             self.grants.append(grants)
+            self._write()
+
+    def _write(self) -> None:
+        if not self._is_full and self.grants:
+            self._file = self.grants[-1]
+            self._clock.put(GrantsWritten(grants=self._file, at=self._clock.now))
             self._later(HEARS_S, self._hear)
 
     def use(self, *, is_used: bool) -> None:
@@ -50,9 +60,24 @@ class VirtualMps:
 
     # What a test does.
 
+    def fill_disk(self, *, is_full: bool) -> None:
+        """No grants can be written any more, or the newest ones again."""
+        self._is_full = is_full
+        self._write()
+
+    def lose_file(self) -> None:
+        """The state directory of the plugin is lost."""
+        self._file = MpsGrants()
+
+    def halt(self, *, is_halted: bool) -> None:
+        """It tells how everything is, and reads nothing any more, or again."""
+        self._is_halted = is_halted
+        self._later(HEARS_S, self._hear)
+
     def come(self) -> None:
         """It starts, and finds what it had."""
-        self.is_there = True
+        self.is_there, self._heard = True, ""
+        self._life += 1
         self._later(HEARS_S, self._hear)
 
     def pass_time(self, seconds: float) -> None:
@@ -71,6 +96,7 @@ class VirtualMps:
     def go(self) -> None:
         """It is killed: nobody tells any more, and what it had it has."""
         self.is_there = False
+        self._life += 1
         self._tell()
 
     def fail(self, *resources: str) -> None:
@@ -84,8 +110,8 @@ class VirtualMps:
         gpus = {uuid: ComputeMode.DEFAULT.value for spec in self._running.values() for uuid in spec.gpus}
         if not self.is_there:
             return MpsView(problem=AWAY, claims=gpus)
-        names = {*self._running, *(self.grants[-1].resources if self.grants else ())}
-        return MpsView(daemons={name: self._build_report(name) for name in sorted(names)}, claims=gpus)
+        daemons = {name: self._build_report(name) for name in sorted({*self._running, *self._file.resources})}
+        return MpsView(daemons=daemons, claims=gpus, heard=self._heard)
 
     def _build_report(self, resource: str) -> DaemonReport:
         running = self._running.get(resource)
@@ -106,13 +132,15 @@ class VirtualMps:
         entry[1]()
 
     def _hear(self) -> None:
-        if self.is_there and self.grants:
-            wishes = self.grants[-1].resources
-            self._later(ACTS_S, lambda: self._obey(wishes))
+        if self.is_there and self.grants and not self._is_halted:
+            told, life = self._file, self._life
+            self._later(ACTS_S, lambda: self._obey(told, life))
 
-    def _obey(self, wishes: Mapping[str, Grant]) -> None:
-        if not self.is_there:
+    def _obey(self, told: MpsGrants, life: int) -> None:
+        """Do what it was told in this life of its own."""
+        if not self.is_there or life != self._life:
             return
+        wishes, self._heard = told.resources, told.digest
         for resource, running in [*self._running.items()]:
             grant = wishes.get(resource, Grant())
             if grant.wanted != running and (grant.at_once or not grant.held):

@@ -25,6 +25,10 @@ class Recorder:
         self.latencies: list[tuple[str, float]] = []
         self.statuses: list[Status] = []
 
+    def forget(self) -> None:
+        """The state directory is lost."""
+        self.names, self.by_mps, self.parents, self.pins = frozenset(), {}, {}, {}
+
     def remember_names(self, names) -> None:
         self.names |= set(names)
 

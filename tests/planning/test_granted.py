@@ -1,0 +1,84 @@
+"""What nvdp mps may take by what it was told, or may have been told: what was taken back counts once it was heard."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from nvdp.model.mps import DaemonSpec, Grant, MpsGrants, MpsView
+from nvdp.planning.granted import Granted, restore_granted
+
+NOBODY = MpsView(problem="nvdp mps does not run on this node")
+
+
+def grants(*gpus: str, config: str = "") -> MpsGrants:
+    return MpsGrants(config=config, resources={"nvidia.com/gpu.mps": Grant(free=gpus)})
+
+
+def heard(word: MpsGrants) -> MpsView:
+    return MpsView(heard=word.digest)
+
+
+def written(*words: MpsGrants) -> Granted:
+    granted = Granted()
+    for word in words:
+        granted = granted.ask(word).note_written(word)
+    return granted
+
+
+def sets(granted: Granted) -> tuple[set[str], set[str]]:
+    return set(granted.in_file), set(granted.unheard)
+
+
+A, NONE = grants("GPU-a"), MpsGrants()
+
+
+def test_what_the_file_lets_be_taken_counts_until_it_says_otherwise_and_that_was_heard():
+    assert sets(written(A)) == ({"GPU-a"}, set())
+    taken_back = written(A, NONE)
+    assert sets(taken_back) == (set(), {"GPU-a"})
+    assert sets(taken_back.hear(heard(A))) == (set(), {"GPU-a"})
+    assert sets(taken_back.hear(MpsView())) == (set(), {"GPU-a"})
+    assert sets(taken_back.hear(heard(NONE))) == (set(), set())
+
+
+def test_who_is_not_there_will_read_what_is_in_the_file():
+    assert sets(written(A, NONE).hear(NOBODY)) == (set(), set())
+    assert sets(written(A).ask(NONE).hear(NOBODY)) == ({"GPU-a"}, set())
+
+
+def test_what_is_not_written_yet_may_be_in_the_file_already_until_the_newest_is():
+    first, second = grants("GPU-a"), grants("GPU-b")
+    granted = written(NONE).ask(first)
+    assert sets(granted) == ({"GPU-a"}, set())
+    granted = granted.ask(second)
+    assert sets(granted.note_written(first)) == ({"GPU-a", "GPU-b"}, set())
+    assert sets(granted.note_written(second)) == ({"GPU-b"}, set())
+    assert sets(granted.ask(grants("GPU-b")).note_written(second)) == ({"GPU-b"}, set())
+
+
+def test_any_later_word_that_is_heard_will_do():
+    later = [grants("GPU-b", config=str(number)) for number in range(200)]
+    granted = written(A, *later)
+    assert granted.unheard == {"GPU-a"}
+    assert sets(granted.hear(heard(later[-3]))) == ({"GPU-b"}, set())
+    assert len(granted.words) < 100
+
+
+def test_at_once_means_all_that_is_wanted():
+    spec = DaemonSpec(resource="r", gpus=("GPU-a", "GPU-b"))
+    assert written(MpsGrants(resources={"r": Grant(wanted=spec, at_once=True)})).in_file == {"GPU-a", "GPU-b"}
+    assert written(MpsGrants(resources={"r": Grant(wanted=spec)})).in_file == set()
+
+
+@pytest.mark.parametrize("is_heard", [False, True], ids=["unheard", "heard"])
+def test_a_successor_knows_what_was_taken_back_and_perhaps_not_heard(is_heard):
+    before = written(A)
+    found = before.complete(NONE)
+    assert found == msgspec.structs.replace(NONE, leaving=("GPU-a",))
+    after = restore_granted(found)
+    assert sets(after) == (set(), {"GPU-a"})
+    assert sets(after.hear(heard(found if is_heard else A))) == (set(), set() if is_heard else {"GPU-a"})
+    settled = after.hear(heard(found))
+    assert settled.complete(NONE) == NONE
+    assert not settled.is_any
