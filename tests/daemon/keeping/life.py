@@ -8,13 +8,14 @@ from collections.abc import Iterator, Sequence
 
 from nvdp.simulate.kubelet import KubeletCrashedError
 from tests.daemon.keeping.node import Node
-from tests.daemon.keeping.steps import STEPS, SURROUNDINGS, Effect, Step
+from tests.daemon.keeping.steps import STEPS, SURROUNDINGS, Effect, Step, turn_pause
 from tests.daemon.keeping.truth import Truth, Watch
 from tests.daemon.keeping.wish import ONE, PAIR, SHARED
 from tests.daemon.process import LIMIT_S, wait_until
 
 _SHOWN = 30
 _SURROUNDED = 0.5  # of the steps have something else happen before them
+_RESUMED = 0.5  # of the steps in a pause have it end before them: little happens while it lasts
 
 
 class Life:
@@ -44,7 +45,9 @@ class Life:
         """A step of each kind, in this order; now and then a pod comes or goes in between, or a card."""
         for kind in kinds:
             steps = [next(self._turns[kind])]
-            if self._node.chance.random() < _SURROUNDED:
+            if self._node.wish.is_paused and self._node.chance.random() < _RESUMED:
+                steps.insert(0, turn_pause)
+            elif self._node.chance.random() < _SURROUNDED:
                 steps.insert(0, self._node.chance.choice(SURROUNDINGS))
             self.do(steps)
 
