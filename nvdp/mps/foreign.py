@@ -71,7 +71,7 @@ def find_foreign(
         environment = find_environment(pid, proc)
         if environment is None:
             return Foreign(pid, "")
-        if owns_pipe(pid, environment, pipe_dir, proc) or _may_serve(pid, environment, gpus, minors, proc):
+        if _has_pipe(pid, environment, pipe_dir, proc) or _may_serve(pid, environment, gpus, minors, proc):
             return Foreign(pid, environment.get(PIPE_DIRECTORY, DEFAULT_PIPE_DIRECTORY))
     return None
 
@@ -121,6 +121,44 @@ def _find_target(link: Path) -> str:
         return ""
 
 
+def _has_pipe(pid: int, environment: dict[str, str], pipe_dir: Path, proc: Path) -> bool:
+    """Whether a process with that environment has our pipe directory.
+
+    In a container no link counts: from here it would lead through our directories, and any pod can have one.
+    """
+    try:
+        root = _open_root(str(pid), proc)
+    except OSError:
+        return owns_pipe(pid, environment, pipe_dir, proc)
+    try:
+        if os.path.samestat(os.fstat(root), os.stat("/")):  # noqa: PTH116 - as the other two
+            return owns_pipe(pid, environment, pipe_dir, proc)
+        return _is_below(root, environment.get(PIPE_DIRECTORY, DEFAULT_PIPE_DIRECTORY), pipe_dir)
+    finally:
+        os.close(root)
+
+
+def _is_below(root: int, path: str, directory: Path) -> bool:
+    """Whether ``path`` below ``root`` is that directory, without links and without a way out."""
+    found = os.dup(root)
+    try:
+        for name in filter(None, path.split("/")):
+            if name == "..":
+                return False
+            below = open_below(found, name)
+            os.close(found)
+            found = below
+        return os.path.samestat(os.fstat(found), directory.stat())
+    except OSError:
+        return False
+    finally:
+        os.close(found)
+
+
+def _open_root(process: str, proc: Path) -> int:
+    return os.open(proc / process / "root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
 def _may_serve(
     pid: int, environment: Mapping[str, str], gpus: Collection[str], minors: Mapping[str, int], proc: Path
 ) -> bool:
@@ -162,7 +200,7 @@ def _find_node(minor: int | None, pid: int, proc: Path) -> bool | None:
 def _has_node(minor: int, process: str, proc: Path) -> bool | None:
     """None if its devices cannot be looked at. No link is followed: in another container it would lead into ours."""
     try:
-        root = os.open(proc / process / "root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        root = _open_root(process, proc)
         try:
             devices = open_below(root, "dev")
         finally:

@@ -165,8 +165,25 @@ def test_the_same_path_in_another_container_is_another_directory(proc, pipe_dir,
     (proc / "7" / "root").unlink()
     (proc / "7" / "root").symlink_to(container)
     assert find_foreign({OURS}, pipe_dir, [GPU], proc) is None
+    (container / "link").symlink_to(pipe_dir)  # from here it leads to ours, from there to its own
+    add(proc, 8, DAEMON, {"CUDA_VISIBLE_DEVICES": "GPU-x", "CUDA_MPS_PIPE_DIRECTORY": "/link"})
+    add(proc, 9, DAEMON, {"CUDA_VISIBLE_DEVICES": "GPU-x", "CUDA_MPS_PIPE_DIRECTORY": f"/../..{pipe_dir}"})
+    for pid in (8, 9):
+        (proc / str(pid) / "root").unlink()
+        (proc / str(pid) / "root").symlink_to(container)
+    assert find_foreign({OURS}, pipe_dir, [GPU], proc) is None
     (proc / "7" / "root").unlink()  # it cannot be looked at: the path decides
     assert find_foreign({OURS}, pipe_dir, [GPU], proc) == Foreign(7, str(pipe_dir))
+
+
+def test_a_daemon_in_a_container_that_has_our_pipe_directory_mounted_is_in_the_way(proc, directory):
+    container = directory / "container"
+    mounted = container / "mps" / "gpu" / "pipe"
+    mounted.mkdir(parents=True)
+    add(proc, 7, DAEMON, {"CUDA_VISIBLE_DEVICES": "GPU-x", "CUDA_MPS_PIPE_DIRECTORY": "/mps/gpu/pipe"})
+    (proc / "7" / "root").unlink()
+    (proc / "7" / "root").symlink_to(container)
+    assert find_foreign({OURS}, mounted, [GPU], proc) == Foreign(7, "/mps/gpu/pipe")
 
 
 def test_a_daemon_whose_environment_is_hidden_is_in_the_way(proc, pipe_dir):
