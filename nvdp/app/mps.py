@@ -14,6 +14,7 @@ from nvdp import __version__
 from nvdp.app.crashes import catch_thread_crashes, log_defects
 from nvdp.app.mps_gpus import build_gpu_service
 from nvdp.app.mps_probes import Probes
+from nvdp.app.mps_turn import WAITING, wait_for_turn
 from nvdp.app.past import build_adoption
 from nvdp.app.signals import catch_signals
 from nvdp.config.overrides import Overrides
@@ -26,6 +27,7 @@ from nvdp.host.mps_claims import ClaimsCopy
 from nvdp.host.mps_report import load_report, remove_report, write_report
 from nvdp.host.pause_file import PauseFile
 from nvdp.host.processes import NodeProcesses
+from nvdp.host.sole_owner import SoleOwner
 from nvdp.host.state import StateDirectory
 from nvdp.host.watch import Watcher
 from nvdp.http.server import HttpServer
@@ -57,7 +59,7 @@ from nvdp.services.mps_node import Node
 from nvdp.services.mps_reporting import Reporter
 from nvdp.services.mps_running import Program
 from nvdp.services.mps_shm import SharedMemoryService
-from nvdp.services.mps_supervisor import Collaborators, MpsSupervisor
+from nvdp.services.mps_supervisor import Collaborators, MpsSupervisor, Readiness
 from nvdp.services.remembering import Memory
 
 METRICS_PORT: Final = 9403
@@ -102,6 +104,8 @@ class MpsDaemons:
         self._post = self._events.put
         self._is_simulated = options.simulated_node is not None
         self._boot_id = load_boot_id()
+        self._owner = SoleOwner(options.mps_dir)
+        self._supervisor: MpsSupervisor | None = None
 
     def run(self) -> int:
         """Start everything and turn until told to stop; the exit code. HostError if the job cannot be done at all."""
@@ -111,6 +115,17 @@ class MpsDaemons:
         catch_thread_crashes(self._post)
         if not options.mps_dir.is_dir():
             raise HostError(f"{options.mps_dir}: no such directory; mount the node's MPS root there, see --mps-dir")
+        probes = Probes(self._get_readiness, post=self._post)
+        http = HttpServer(port=options.metrics_port, routes=probes.routes, log=log, defect=self._report_defect)
+        http.start()
+        if wait_for_turn(self._owner, self._events, log=log, restart=http.start):
+            self._keep(http)
+        log(Reason.STOPPED, f"nvdp mps {__version__}")
+        return 0
+
+    def _keep(self, http: HttpServer) -> None:
+        """Keep the daemons of the MPS root, which is ours alone, until told to stop."""
+        options, log = self._options, self._log
         copy = ClaimsCopy(options.state_dir / _STATE_NAME, boot_id=self._boot_id)
         last = self._load_last_report(copy)
         reporter = Reporter(
@@ -164,18 +179,15 @@ class MpsDaemons:
                 look_now=look_now,
             ),
         )
-        probes = Probes(lambda: supervisor.readiness, post=self._post)
-        http = HttpServer(port=options.metrics_port, routes=probes.routes, log=log, defect=self._report_defect)
-        services.append(http)
+        self._supervisor = supervisor
         for service in services:
             service.start()
-        code = supervisor.run()
+        services.append(http)
+        supervisor.run()
         gpus.stop()
         shared_memory.stop()
         self._leave(reporter, memory_mount, copy, claims_left=len(supervisor.claims))
         memory.flush(_FLUSH_S)
-        log(Reason.STOPPED, f"nvdp mps {__version__}")
-        return code
 
     def _load_last_report(self, copy: ClaimsCopy) -> MpsReport:
         """What an earlier process of this boot left; nothing of it counts after a reboot, which ended all of it."""
@@ -256,6 +268,10 @@ class MpsDaemons:
             log(Reason.MPS_UNSUPPORTED, text)
         except HostError as error:
             log(Reason.STATE_DAMAGED, str(error), error=str(error))
+
+    def _get_readiness(self) -> Readiness:
+        supervisor = self._supervisor
+        return supervisor.readiness if supervisor is not None else Readiness(problems=(WAITING,))
 
     def _report_defect(self, error: Exception) -> None:
         text = "a request to the metrics port failed"

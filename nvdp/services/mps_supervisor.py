@@ -108,8 +108,8 @@ class MpsSupervisor:
         self._stopping = False
         self.readiness = Readiness()
 
-    def run(self) -> int:
-        """Turn until told to stop, then end all daemons and put the compute modes back. Blocks; the exit code is 0."""
+    def run(self) -> None:
+        """Turn until told to stop, then end all daemons and put the compute modes back. Blocks."""
         self._report()
         while not self._stopping:
             for event in self._drain(HEARTBEAT_S):
@@ -119,7 +119,6 @@ class MpsSupervisor:
                 self._turn()
                 self._report()
         self._end()
-        return 0
 
     @property
     def claims(self) -> Mapping[str, str]:

@@ -190,6 +190,25 @@ def test_the_word_of_the_plugin_counts_whatever_the_file_says(mps):
     wait_until(lambda: not mps.report.claims, what="all modes put back")
 
 
+def test_of_two_at_once_one_waits_and_touches_nothing_until_it_is_alone_or_told_to_stop(mps):
+    first = mps.start()
+    pid = mps.find_pid()
+    second, third = mps.start(), mps.start()
+    for keeper in (second, third):
+        keeper.log.wait_for("Starting", text="another nvdp mps has this MPS root")
+        assert keeper.probe("/readyz").status == 503
+        assert keeper.probe("/healthz").status == 200
+    assert third.stop().code == 0
+    with MpsClient(mps.pipe()) as client:
+        assert mps.report.pid == first.pid
+        first.kill()
+        mps.wait_report_of(second)
+        assert mps.find_pid() == pid
+        assert client.is_served
+    assert second.stop().code == 0
+    mps.assert_clean()
+
+
 @at_length
 def test_a_daemon_that_hangs_is_failed_within_five_seconds_and_replaced(mps):
     mps.start()
