@@ -1,13 +1,14 @@
 """The part of kustomize that our manifests use, so that they are tested without its binary.
 
 Resources (files and directories), components, strategic merge patches by path (for one object, or all of a kind),
-images and the namespace.
+images, replacements of a field by another object's, and the namespace.
 Anything else in a kustomization is an error: a test must not pass because something was overlooked.
 """
 
 from __future__ import annotations
 
 import copy
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import yaml
 
 Object = dict[str, Any]
 
-_KNOWN = {"apiVersion", "kind", "namespace", "resources", "components", "patches", "images"}
+_KNOWN = {"apiVersion", "kind", "namespace", "resources", "components", "patches", "images", "replacements"}
 # Lists that Kubernetes merges by a key; every other list is replaced.
 _MERGE_KEYS = {
     "containers": "name",
@@ -47,13 +48,47 @@ def apply(directory: Path, objects: list[Object]) -> list[Object]:
         (change,) = load(directory / patch["path"])
         made = patch_one(made, change, patch.get("target"))
     for image in kustomization.get("images", []):
-        for container in containers(made):
-            if container["image"] == image["name"]:
-                container["image"] = f"{image['newName']}:{image['newTag']}"
+        name_image(made, **image)
+    for replacement in kustomization.get("replacements", []):
+        replace(made, **replacement)
     for found in made:
         if "namespace" in kustomization and found["kind"] != "Namespace":
             found["metadata"]["namespace"] = kustomization["namespace"]
     return made
+
+
+def name_image(objects: list[Object], *, name: str, newName: str, newTag: str) -> None:  # noqa: N803 - kustomize's words
+    for container in containers(objects):
+        if container["image"] == name:
+            container["image"] = f"{newName}:{newTag}"
+
+
+def replace(objects: list[Object], *, source: Object, targets: list[Object]) -> None:
+    """Put a field of one object into those of others, which must all be there."""
+    holder, key = find_field(find_named(objects, source["kind"], source["name"]), source["fieldPath"])
+    for target in targets:
+        chosen = find_named(objects, **target["select"])
+        for path in target["fieldPaths"]:
+            changed, name = find_field(chosen, path)
+            changed[name] = holder[key]
+
+
+def find_named(objects: list[Object], kind: str, name: str) -> Object:
+    (found,) = [one for one in objects if (one["kind"], one["metadata"]["name"]) == (kind, name)]
+    return found
+
+
+def find_field(found: Object, path: str) -> tuple[Object, str]:
+    """What holds the field of a path like ``a.[name=b].c``, and its key there, which exists."""
+    holder: Any = found
+    *words, key = re.findall(r"\[(?:\w+)=(?:[^\]]+)\]|[^.]+", path)
+    for word in words:
+        if by := re.fullmatch(r"\[(\w+)=(.+)\]", word):
+            (holder,) = [item for item in holder if item[by[1]] == by[2]]
+        else:
+            holder = holder[word]
+    assert key in holder, path
+    return holder, key
 
 
 def patch_one(objects: list[Object], change: Object, target: Object | None) -> list[Object]:

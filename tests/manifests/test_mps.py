@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 from pathlib import Path
 
 import kubernetes_validate
@@ -126,6 +128,17 @@ def test_daemons_have_longer_to_stop_than_they_take(objects: list):
     times = Times()
     daemon_s = COMMAND_LIMIT_S + times.quit_s + times.term_s + times.kill_s
     assert pod_of(objects, "nvdp-mps")["terminationGracePeriodSeconds"] >= 2 * daemon_s, "and compute modes after that"
+
+
+def test_an_image_that_is_named_in_the_base_is_that_of_both(tmp_path: Path):
+    copied = shutil.copytree(MANIFESTS, tmp_path / "manifests")
+    base = copied / "base/kustomization.yaml"
+    base.write_text(re.sub(r"newName: nvdp\b", "newName: registry.example/gpu/nvdp", base.read_text()))
+    images = [container["image"] for container in kustomize.containers(kustomize.build(copied / "overlays/mps"))]
+    assert images == [f"registry.example/gpu/nvdp:{nvdp.__version__}"] * 2
+    assert [path for path in MANIFESTS.rglob("*.yaml") if "newName" in path.read_text()] == [
+        MANIFESTS / "base/kustomization.yaml"
+    ], "no other file names it"
 
 
 def test_both_processes_use_the_same_image_configuration_and_directories(objects: list):
