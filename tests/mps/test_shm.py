@@ -93,6 +93,29 @@ def test_what_somebody_else_mounted_there_is_used_and_stays(run_alone):
     """)
 
 
+def test_a_mount_that_pods_do_not_see_is_told_and_what_came_from_the_node_is_not(run_alone):
+    run_alone("""
+        def bind(propagation):
+            mps.mkdir(exist_ok=True)
+            assert libc.mount(os.fsencode(mps), os.fsencode(mps), None, ctypes.c_ulong(1 << 12), None) == 0
+            assert libc.mount(None, os.fsencode(mps), None, ctypes.c_ulong(propagation), None) == 0
+
+        memory = SharedMemory(mps, own=None, size_kib=1024)
+        assert memory.find_unseen() == ""  # nothing is mounted yet
+        bind(1 << 18)
+        memory.mount()
+        start = f"pods do not see the shared memory in {shm}, and cannot use MPS: {mps} is mounted without"
+        assert memory.find_unseen().startswith(start)
+        found = SharedMemory(mps, own=None)
+        found.mount()
+        assert found.find_unseen() == ""
+        memory.unmount()
+        bind(1 << 20)
+        memory.mount()
+        assert memory.find_unseen() == ""
+    """)
+
+
 def test_it_has_half_of_the_nodes_memory_unless_told_otherwise(run_alone):
     run_alone("""
         SharedMemory(mps, own=None).mount()
