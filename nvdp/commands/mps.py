@@ -21,8 +21,9 @@ def mps(**parameters: Any) -> None:
     """Run the MPS control daemons that the configuration, or the plugin of this node, calls for.
 
     Runs until SIGTERM, and then ends the daemons with all their clients. Looks at everything anew on SIGHUP. Where
-    nothing is shared through MPS it does nothing. The metrics port is 9403 unless it is given. Exit codes: 0 stopped as
-    asked, 1 cannot do its job at all, 2 a flag or an environment variable does not parse.
+    nothing is shared through MPS it does nothing. /healthz and /readyz are on port 9403 unless --metrics-port says
+    another. Exit codes: 0 stopped as asked, 1 cannot do its job at all, 2 a flag or an environment variable does not
+    parse.
     """
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _stop_at_once)

@@ -109,7 +109,7 @@ class ProcessOptions(msgspec.Struct, frozen=True, kw_only=True, rename=camel_key
     metrics_port: Annotated[
         int,
         Setting(
-            "port of /metrics and the probes; 0: off",
+            "port of /metrics and the probes; 0: off; of nvdp mps, which has probes only, it is 9403 by default",
             ("metrics-port",),
             ("NVDP_METRICS_PORT",),
             least=0,

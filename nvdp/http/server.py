@@ -80,6 +80,6 @@ class HttpServer:
 
     def _report_taken(self, error: OSError) -> None:
         cause = "is in use" if error.errno == errno.EADDRINUSE else f"cannot be opened ({error.strerror})"
-        text = f"port {self._port} {cause}: no /metrics, no probes; choose another with --metrics-port"
+        text = f"port {self._port} {cause}: no {', '.join(sorted(self._routes))}; choose another with --metrics-port"
         self.trouble = Trouble(reason=Reason.PORT_TAKEN.word, text=text)
         self._log(Reason.PORT_TAKEN, f"{text}. Trying again every {self._retry_s:g}s", port=self._port)

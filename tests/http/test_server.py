@@ -18,6 +18,7 @@ from nvdp.http.listener import MAX_ANSWERING, MAX_ASKING
 from nvdp.http.routes import Response
 from nvdp.http.server import HttpServer
 from nvdp.model.reasons import Reason
+from nvdp.model.status import Trouble
 
 
 def free_port() -> int:
@@ -195,15 +196,15 @@ def test_a_defect_in_a_route_costs_one_answer_and_is_reported():
 def test_a_port_in_use_is_a_warning_and_taken_once_it_is_free():
     heard, port = Heard(), free_port()
     occupant = socket.create_server(("", port))
-    server = HttpServer(port=port, routes={"/hello": hello}, log=heard.write, defect=heard.defects.append, retry_s=0.05)
+    routes = {"/readyz": hello, "/hello": hello}
+    server = HttpServer(port=port, routes=routes, log=heard.write, defect=heard.defects.append, retry_s=0.05)
     server.start()
     try:
         with heard.changed:
             assert heard.changed.wait_for(lambda: heard.log, 5)
-        assert heard.log[0][0] is Reason.PORT_TAKEN
-        assert heard.log[0][1].startswith(f"port {port} is in use")
-        assert server.trouble.reason == "PortTaken"
-        assert server.trouble.text.startswith(f"port {port} is in use")
+        text = f"port {port} is in use: no /hello, /readyz; choose another with --metrics-port"
+        assert heard.log[0] == (Reason.PORT_TAKEN, f"{text}. Trying again every 0.05s")
+        assert server.trouble == Trouble(reason="PortTaken", text=text)
         occupant.close()
         assert server.wait_listening(5)
         assert server.trouble is None
