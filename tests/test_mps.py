@@ -208,6 +208,7 @@ def test_gpus_stay_with_mps_until_the_file_that_lets_them_be_taken_could_be_writ
     node.run(60.0)
     assert node.healthy(GPU) == []
     assert {device.withheld for device in node.status.devices} == {"Held"}
+    assert node.mps.used == [True]
     node.mps.come()
     node.run(SOON_S)
     assert (node.healthy(GPU), holds(node)) == ([], {A, B})

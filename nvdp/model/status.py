@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 
 import msgspec
 
@@ -198,11 +199,13 @@ class MpsDaemonStatus(msgspec.Struct, frozen=True, kw_only=True):
 class MpsStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The daemons that the plan needs, and those that run all the same, in order of resource.
 
-    ``problem`` says why nothing is known of them, where the plan needs some.
+    ``problem`` says why nothing is known of them, where the plan needs some. ``kept`` are devices that are to be
+    offered otherwise, and are not yet for what ``nvdp mps`` has or may take: by UUID, each with a sentence why.
     """
 
     problem: str = ""
     daemons: tuple[MpsDaemonStatus, ...] = ()
+    kept: Mapping[str, str] = {}
 
 
 class Trouble(msgspec.Struct, frozen=True, kw_only=True):

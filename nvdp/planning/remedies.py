@@ -120,6 +120,16 @@ MPS: Final = {
 }
 """By the phase of a control daemon that does not answer."""
 
+MPS_KEPT: Final = (
+    "it comes by itself then; if it stays: does nvdp-mps run on this node, and is there space in --state-dir? "
+    f"{_MPS_LOG}"
+)
+MPS_JOIN: Final = (
+    "new pods on the other GPUs keep the daemon as it is: kubectl cordon the node until they have ended, or drain it; "
+    "allocation.modeChange: immediate in {file} restarts it now, which ends what computes there"
+)
+"""Of GPUs that its daemon can have only when it is started anew."""
+
 MPS_FAULT: Final = (
     "it takes new clients once all that it has have ended: a fault of one of them concerns all. dmesg | grep -i nvrm "
     "on the node has what happened; end the pods that hold the resource, if they do not end themselves"

@@ -11,16 +11,17 @@ from nvdp.planning.plan import Plan
 
 
 def build_mps(view: MpsView | None, plan: Plan | None) -> MpsStatus:
-    """The daemons that the plan needs, known or not, and others that answer: pods may still use them."""
+    """The daemons that the plan needs, known or not, and others that answer: pods may still use them; what is kept."""
     if view is None:
         return MpsStatus()
     needed = list_needed(plan)
+    kept = plan.kept if plan is not None else {}
     if view.problem and not needed:
-        return MpsStatus()
+        return MpsStatus(kept=kept)
     others = {} if view.problem else view.daemons
     names = {*needed, *(resource for resource, report in others.items() if report.phase is Phase.READY)}
     daemons = tuple(_build_daemon(resource, view.daemons.get(resource), view) for resource in sorted(names))
-    return MpsStatus(problem=view.problem, daemons=daemons)
+    return MpsStatus(problem=view.problem, daemons=daemons, kept=kept)
 
 
 def list_needed(plan: Plan | None) -> frozenset[str]:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from nvdp.model.inventory import Fault, UnreadableGpu
 from nvdp.model.listing import Strategy
-from nvdp.model.mps import Phase
+from nvdp.model.mps import DaemonSpec, Phase
 from nvdp.model.pause import Pause
 from nvdp.model.reasons import Cause, Reason
 from nvdp.model.status import (
@@ -30,6 +30,7 @@ from nvdp.model.status import (
     Withheld,
 )
 from nvdp.planning import remedies
+from nvdp.planning.daemon_course import Standing, Surroundings, Wish, plan_daemons
 from nvdp.planning.diagnosis import diagnose
 from nvdp.planning.findings import Gravity, join_some
 from nvdp.planning.vitals import ACTIONS, NO_ACTION, UNSUPPORTED
@@ -400,6 +401,32 @@ def test_what_a_daemon_of_mps_waits_for_is_told_of_its_gpus_where_pods_are_in_th
     for wait in waits:
         (found,) = diagnose(well(mps=mps(Phase.WAITING), devices=(device(3),), waits=(wait,)))
         assert f"{GPU} → {wait.after} waits for team-a/train-7" in found.cause
+
+
+def test_gpus_that_join_a_daemon_only_when_no_pod_has_a_share_of_it_are_counted_and_so_is_who_they_wait_for():
+    uuids = [uuid(number) for number in range(4)]
+    wish = Wish(wanted=DaemonSpec(resource=MPS, gpus=tuple(uuids)), free=uuids, is_in_use=True)
+    running = DaemonSpec(resource=MPS, gpus=(uuid(0),))
+    course = plan_daemons({MPS: wish}, {MPS: Standing(running=running)}, Surroundings(present=uuids))
+    status = well(
+        mps=mps(text=course.steps[MPS].text, gpus=running.gpus),
+        devices=tuple(device(number, resource=MPS) for number in range(4)),
+        holders=(holding(f"{uuid(0)}::0", "new-0", MPS), holding(f"{uuid(0)}::1", "new-0", MPS)),
+    )
+    (found,) = diagnose(status)
+    assert (found.reason, found.gravity) == ("ModeChangeWaiting", Gravity.NOTE)
+    assert "3 of 4 GPUs join it once no pod has a share; now team/new-0" in found.cause
+    assert "kubectl cordon" in found.remedy
+    held = msgspec.structs.replace(WAITS, gpu_uuid=uuid(3), after=MPS)
+    told = [one.cause for one in diagnose(msgspec.structs.replace(status, waits=(held,)))]
+    assert any("2 of 4 GPUs join it" in cause for cause in told)
+
+
+def test_what_waits_for_nvdp_mps_before_it_is_offered_otherwise_is_told_once_for_all_of_it():
+    kept = {uuid(number): f"kept for MPS: nvidia-smi -i {uuid(number)} -c DEFAULT" for number in (1, 3)}
+    status = well(mps=MpsStatus(kept=kept), devices=tuple(device(number) for number in range(4)))
+    (found,) = diagnose(status)
+    assert found.cause == "GPUs 1, 3: Held: kept for MPS: nvidia-smi -i 1,3 -c DEFAULT; no new pods there"
 
 
 def test_a_resource_whose_daemon_is_down_may_lack_the_kubelet_as_well():
