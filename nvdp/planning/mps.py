@@ -5,7 +5,6 @@ A client is a process, not a container (configuration contract, "sharing"). What
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
@@ -18,9 +17,11 @@ from nvdp.planning.devices import Device
 from nvdp.planning.entries import Entry
 from nvdp.planning.pins import Reference, list_devices, list_limited
 from nvdp.planning.sharing import Claims
+from nvdp.planning.wording import join_some
 
 _MIB: Final = 2**20
 _MIB_PER_GIB: Final = 2**10
+_MOST_TOLD: Final = 3  # problems in one sentence
 _WHOLE: Final = "a GPU that is not in MIG mode"
 _CAPABILITY: Final = (7, 0)  # older GPUs run all clients in one address space, without limits for each
 # Clients of one GPU, by the version of CUDA that the driver is for, at least (driver documentation, MPS, limits).
@@ -28,7 +29,7 @@ _CLIENTS: Final = (((13, 1), 60), ((0, 0), 48))
 
 
 class Unsupported(msgspec.Struct, frozen=True, kw_only=True):
-    """Why this node cannot honour an entry: the place in the file, and a sentence.
+    """Why this node cannot honour an entry: the place in the file, and a sentence, which names every GPU in the way.
 
     ``device`` is the UUID of the first GPU that lacks something, ``minimum`` what it would have to have.
     """
@@ -63,17 +64,19 @@ class _Case(msgspec.Struct, frozen=True):
 def find_unsupported(
     entries: Sequence[Entry], devices: Sequence[Device], claims: Claims, pins: Mapping[str, str], *, driver: Driver
 ) -> dict[str, Unsupported]:
-    """The MPS entries that this node cannot honour, by path, each with its first problem."""
+    """The MPS entries that this node cannot honour, by path, each with what its GPUs lack: each GPU's first problem."""
     problems = {}
     for entry in entries:
         setting = entry.setting
         if not isinstance(setting, MpsResource):
             continue
         taken = [gpu for gpu in devices if gpu.uuid in claims.takers and claims.takers[gpu.uuid] is entry]
-        cases = [_Case(entry, setting, gpu, pins, driver) for gpu in taken]
-        problem = next(itertools.chain(_find_mig_devices(entry, devices, pins), _find_problems(cases)), None)
-        if problem is not None:
-            problems[entry.path] = problem
+        wrong = next(_find_mig_devices(entry, devices, pins), None)
+        found = [] if wrong is not None else _find_problems([_Case(entry, setting, gpu, pins, driver) for gpu in taken])
+        if wrong is not None:
+            problems[entry.path] = wrong
+        elif found:
+            problems[entry.path] = _join(found, taken)
     return problems
 
 
@@ -111,8 +114,28 @@ def _find_mig_devices(entry: Entry, devices: Sequence[Device], pins: Mapping[str
             yield Unsupported(path=reference.path, text=text, device=mine.uuid, minimum=_WHOLE)
 
 
-def _find_problems(cases: Sequence[_Case]) -> Iterator[Unsupported]:
-    return (problem for rule in _RULES for case in cases if (problem := rule(case)) is not None)
+def _find_problems(cases: Sequence[_Case]) -> list[Unsupported]:
+    """The first problem of each GPU, in the order of the rules."""
+    found: dict[str, Unsupported] = {}
+    for rule in _RULES:
+        for case in cases:
+            if case.gpu.uuid not in found and (problem := rule(case)) is not None:
+                found[case.gpu.uuid] = problem
+    return list(found.values())
+
+
+def _join(problems: Sequence[Unsupported], taken: Sequence[Device]) -> Unsupported:
+    """One for the whole entry, which is shared as it stands or not at all; with what would be left to share."""
+    unfit = {one.device for one in problems}
+    texts = list(dict.fromkeys(one.text for one in problems))
+    rest = len(texts) - _MOST_TOLD
+    text = "; ".join(texts[:_MOST_TOLD]) + (f"; and {rest} more" if rest > 0 else "")
+    left = [gpu.index for gpu in taken if gpu.uuid not in unfit]
+    if left:
+        what = "GPU" if len(unfit) == 1 else "GPUs"
+        names = join_some([gpu.index for gpu in taken if gpu.uuid in unfit])
+        text += f"; for {what} {names} the whole entry is withheld, devices: [{', '.join(left)}] would share the rest"
+    return msgspec.structs.replace(problems[0], text=text)
 
 
 def _object_to_platform(case: _Case) -> Unsupported | None:

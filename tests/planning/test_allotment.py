@@ -188,7 +188,10 @@ def test_an_mps_entry_that_the_hardware_cannot_honour_is_withheld_with_all_its_d
     old, new = gpu(0, product="Tesla P100", compute_capability="6.0"), gpu(1, compute_capability="8.0")
     allotment = allotted(text, old, new, gpu(2))
     assert shown(allotment) == {0: "-MPSUnsupported m%2", 1: "-MPSUnsupported m%2", 2: "gpu"}
-    assert allotment.withheld[uuid(1)].text == "Tesla P100 has compute capability 6.0; MPS needs 7.0"
+    assert allotment.withheld[uuid(1)].text == (
+        "Tesla P100 has compute capability 6.0; MPS needs 7.0; for GPU 0 the whole entry is withheld, devices: [1] "
+        "would share the rest"
+    )
     assert (allotment.withheld[uuid(1)].device, allotment.withheld[uuid(1)].minimum) == (
         uuid(0),
         "compute capability 7.0",

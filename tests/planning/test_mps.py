@@ -41,11 +41,12 @@ def problem(text, *gpus, driver=CUDA_12):
 
 
 LIMIT, PER_DEVICE = "defaultPinnedDeviceMemoryLimit", "defaultPerDevicePinnedMemoryLimit"
+REST = "; for GPU 1 the whole entry is withheld, devices: [0] would share the rest"
 REFUSED = {
     "MIG mode": (
         mps(),
         [card(0), card(1, mig=MigMode.ENABLED)],
-        f"{PATH}: {uuid(1)} is in MIG mode; MPS on MIG is not supported",
+        f"{PATH}: {uuid(1)} is in MIG mode; MPS on MIG is not supported" + REST,
     ),
     "a MIG device by its place": (
         mps(devices='[0, "1:0"]'),
@@ -65,12 +66,12 @@ REFUSED = {
     "too old": (
         mps(),
         [card(0), card(1, product="Tesla P100", compute_capability="6.0")],
-        f"{PATH}: Tesla P100 has compute capability 6.0; MPS needs 7.0",
+        f"{PATH}: Tesla P100 has compute capability 6.0; MPS needs 7.0" + REST,
     ),
     "too old, and its product is unknown": (
         mps(),
         [card(0), card(1, product=None, compute_capability="6.1")],
-        f"{PATH}: {uuid(1)} has compute capability 6.1; MPS needs 7.0",
+        f"{PATH}: {uuid(1)} has compute capability 6.1; MPS needs 7.0" + REST,
     ),
     "too many replicas": (
         mps(replicas=60),
@@ -83,37 +84,37 @@ REFUSED = {
     "a limit above the card": (
         mps(f"{LIMIT}: 96Gi"),
         [card(0, memory_bytes=100 * GIB), card(1)],
-        f"{PATH}.{LIMIT}: 96Gi is more than {uuid(1)} has (80 GiB)",
+        f"{PATH}.{LIMIT}: 96Gi is more than {uuid(1)} has (80 GiB)" + REST,
     ),
     "a limit above a card of which rounding would show as much": (
         mps(f"{LIMIT}: 80Gi"),
         [card(0), card(1, memory_bytes=81_919 * MIB)],
-        f"{PATH}.{LIMIT}: 80Gi is more than {uuid(1)} has (79.9 GiB)",
+        f"{PATH}.{LIMIT}: 80Gi is more than {uuid(1)} has (79.9 GiB)" + REST,
     ),
     "a limit above a small card": (
         mps(f"{LIMIT}: 1Gi"),
         [card(0), card(1, memory_bytes=512 * MIB)],
-        f"{PATH}.{LIMIT}: 1Gi is more than {uuid(1)} has (512 MiB)",
+        f"{PATH}.{LIMIT}: 1Gi is more than {uuid(1)} has (512 MiB)" + REST,
     ),
     "a limit of its own above the card, by index": (
         mps(f"{PER_DEVICE}: {{1: 96Gi}}"),
         [],
-        f"{PATH}.{PER_DEVICE}.1: 96Gi is more than {uuid(1)} has (80 GiB)",
+        f"{PATH}.{PER_DEVICE}.1: 96Gi is more than {uuid(1)} has (80 GiB)" + REST,
     ),
     "a limit of its own above the card, by slot": (
         mps(f'{LIMIT}: 1Gi, {PER_DEVICE}: {{"0000:11:00.0": 96Gi}}'),
         [],
-        f'{PATH}.{PER_DEVICE}."0000:11:00.0": 96Gi is more than {uuid(1)} has (80 GiB)',
+        f'{PATH}.{PER_DEVICE}."0000:11:00.0": 96Gi is more than {uuid(1)} has (80 GiB)' + REST,
     ),
     "less than a MiB for each": (
         mps(replicas=48),
         [card(0), card(1, memory_bytes=47 * MIB)],
-        f"{PATH}.replicas: {uuid(1)} has 47 MiB, which is less than 1 MiB for each of 48 clients",
+        f"{PATH}.replicas: {uuid(1)} has 47 MiB, which is less than 1 MiB for each of 48 clients" + REST,
     ),
     "no memory at all": (
         mps(),
         [card(0), card(1, memory_bytes=0)],
-        f"{PATH}.replicas: {uuid(1)} has 0 MiB, which is less than 1 MiB for each of 4 clients",
+        f"{PATH}.replicas: {uuid(1)} has 0 MiB, which is less than 1 MiB for each of 4 clients" + REST,
     ),
     "WSL2": (
         mps(devices="all"),
@@ -128,7 +129,7 @@ REFUSED = {
     "two limits for one card": (
         mps(f"{PER_DEVICE}: {{1: 20Gi, {uuid(1)}: 30Gi}}"),
         [],
-        (f"{PATH}.{PER_DEVICE}.{uuid(1)}: {uuid(1)} has 20Gi as 1 already; one limit for each device"),
+        f"{PATH}.{PER_DEVICE}.{uuid(1)}: {uuid(1)} has 20Gi as 1 already; one limit for each device" + REST,
     ),
 }
 
@@ -136,6 +137,22 @@ REFUSED = {
 @pytest.mark.parametrize(("text", "gpus", "said"), REFUSED.values(), ids=REFUSED)
 def test_an_entry_that_the_hardware_cannot_honour_is_withheld_and_says_why(text, gpus, said):
     assert problem(text, *gpus) == said
+
+
+def test_every_card_that_is_unfit_is_named_with_what_it_lacks_and_what_would_be_left():
+    p100, cut_up = {"product": "Tesla P100", "compute_capability": "6.0"}, {"mig": MigMode.ENABLED}
+    said = problem(mps(devices="[0, 1, 2, 3]"), card(0, **p100), card(1), card(2, **p100), card(3, **cut_up))
+    assert said == (
+        f"{PATH}: {uuid(3)} is in MIG mode; MPS on MIG is not supported; Tesla P100 has compute capability 6.0; MPS "
+        "needs 7.0; for GPUs 0, 2, 3 the whole entry is withheld, devices: [1] would share the rest"
+    )
+
+
+def test_of_many_problems_the_first_are_told_and_the_number_of_the_rest():
+    small = [card(number, memory_bytes=GIB) for number in range(5)]
+    said = problem(mps(f"{LIMIT}: 2Gi", devices="[0, 1, 2, 3, 4]"), *small)
+    assert said.count("2Gi is more than") == 3
+    assert said.endswith(f"{uuid(2)} has (1 GiB); and 2 more")
 
 
 ALLOWED = {
