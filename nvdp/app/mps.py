@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from nvdp import __version__
 from nvdp.app.crashes import catch_thread_crashes, log_defects
-from nvdp.app.mps_gpus import build_gpu_service
+from nvdp.app.mps_gpus import build_gpu_service, build_occupancy_service
 from nvdp.app.mps_probes import Probes
 from nvdp.app.mps_turn import WAITING, wait_for_turn
 from nvdp.app.past import build_adoption
@@ -56,10 +56,11 @@ from nvdp.services.mps_grants import build_grants_watch
 from nvdp.services.mps_left import find_left
 from nvdp.services.mps_modes import ModeService
 from nvdp.services.mps_node import Node
+from nvdp.services.mps_readiness import Readiness
 from nvdp.services.mps_reporting import Reporter
 from nvdp.services.mps_running import Program
 from nvdp.services.mps_shm import SharedMemoryService
-from nvdp.services.mps_supervisor import Collaborators, MpsSupervisor, Readiness
+from nvdp.services.mps_supervisor import Collaborators, MpsSupervisor
 from nvdp.services.remembering import Memory
 
 METRICS_PORT: Final = 9403
@@ -160,7 +161,8 @@ class MpsDaemons:
         shared_memory = SharedMemoryService(
             memory_mount.mount if not self._is_simulated else lambda: None, post=self._post, log=log
         )
-        services: list[Any] = [gpus, modes, reporter, memory, watcher, shared_memory]
+        occupancy = build_occupancy_service(children, find_own_pids=crew.find_pids, post=self._post)
+        services: list[Any] = [gpus, modes, reporter, memory, watcher, shared_memory, occupancy]
 
         def look_now() -> None:
             gpus.look_now()
@@ -173,6 +175,7 @@ class MpsDaemons:
                 crew=crew,
                 modes=modes,
                 driver=DriverUse(gpus, log=log),
+                occupancy=occupancy,
                 reporter=reporter,
                 log=log,
                 restart=lambda thread: _start(services, thread),
@@ -185,6 +188,7 @@ class MpsDaemons:
         services.append(http)
         supervisor.run()
         gpus.stop()
+        occupancy.stop()
         shared_memory.stop()
         self._leave(reporter, memory_mount, copy, claims_left=len(supervisor.claims))
         memory.flush(_FLUSH_S)

@@ -1,7 +1,9 @@
-"""Composes what looks at the GPUs for ``nvdp mps``: which there are and in which mode, and nothing of their health."""
+"""Composes what looks at the GPUs for ``nvdp mps``: which there are, in which mode, used by whom; not their health."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Collection
 from typing import Final
 
 from nvdp.config.process import ProcessOptions
@@ -12,7 +14,9 @@ from nvdp.model.reasons import Level, Reason
 from nvdp.nvml.children import NvmlChildren
 from nvdp.services.gpus import GpuService
 from nvdp.services.mps_events import MpsPost
+from nvdp.services.mps_occupancy import OccupancyService
 from nvdp.services.past import Past
+from nvdp.services.process_reading import ProcessReader
 
 # What else there is to tell of GPUs, the plugin tells.
 _TOLD: Final = frozenset(
@@ -32,6 +36,17 @@ def build_gpu_service(children: NvmlChildren, options: ProcessOptions, *, post: 
         sysfs=None if is_simulated else Sysfs(),
         nodes=NodeView(dev, is_host=dev == options.host_dev and not is_simulated),
         past=Past(is_held=True),
+    )
+
+
+def build_occupancy_service(
+    children: NvmlChildren, *, find_own_pids: Callable[[], Collection[int]], post: MpsPost
+) -> OccupancyService:
+    """It asks the driver only while it is told to look at something."""
+    return OccupancyService(
+        lambda: ProcessReader(children, observer=_Uncounted(), clock=time.monotonic),
+        find_own_pids=find_own_pids,
+        post=post,
     )
 
 

@@ -11,7 +11,7 @@ import msgspec
 from nvdp.http.routes import TEXT, Query, Response, Routes
 from nvdp.services.events import Ping
 from nvdp.services.mps_events import MpsPost
-from nvdp.services.mps_supervisor import Readiness
+from nvdp.services.mps_readiness import Readiness
 
 _LOOP_LIMIT_S: Final = 10.0
 _NOT_WELL: Final = 503

@@ -40,12 +40,14 @@ class Stage(enum.Enum):
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
     """What is wanted of one resource. See ``model.mps.Grant`` for ``free`` and ``at_once``; None: nobody wants it.
 
-    ``is_in_use``: the daemon must not be ended. ``counts_clients``: that is what its clients make of it, so that they
+    ``occupied`` says why GPUs are not free, by UUID; without a word pods hold them in another form. ``is_in_use``: the
+    daemon must not be ended. ``counts_clients``: that is what its clients make of it, so that they
     are to be counted once more before it is ended.
     """
 
     wanted: DaemonSpec | None = None
     free: Collection[str] = ()
+    occupied: Mapping[str, str] = {}
     is_in_use: bool = False
     counts_clients: bool = False
     at_once: bool = False
@@ -214,7 +216,7 @@ class _Situation(msgspec.Struct, frozen=True):
         if gpu not in self.surroundings.present:
             return "not counted by the driver"
         if gpu not in self.wish.free and not self.wish.at_once:
-            return "not free yet: pods hold it in another form"
+            return self.wish.occupied.get(gpu, "not free yet: pods hold it in another form")
         return self.surroundings.unclaimable.get(gpu)
 
     def _explain_missing(self, gpus: Iterable[str]) -> str:

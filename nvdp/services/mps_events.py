@@ -75,5 +75,11 @@ class SharedMemorySeen(msgspec.Struct, frozen=True, kw_only=True):
     problem: str = ""
 
 
-MpsEvent: TypeAlias = Event | DaemonSeen | ModesSeen | GrantsRead | SharedMemorySeen
+class GpusOccupied(msgspec.Struct, frozen=True, kw_only=True):
+    """Who computes on the GPUs that were looked at, by UUID: why it is not free, or empty if nobody does."""
+
+    by: Mapping[str, str]
+
+
+MpsEvent: TypeAlias = Event | DaemonSeen | ModesSeen | GrantsRead | SharedMemorySeen | GpusOccupied
 MpsPost: TypeAlias = Callable[[MpsEvent], None]

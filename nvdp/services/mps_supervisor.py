@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from nvdp.log import Log, describe_exception
-from nvdp.model.mps import HEARTBEAT_S, DaemonReport, Phase
+from nvdp.model.mps import HEARTBEAT_S
 from nvdp.model.pause import Pause
 from nvdp.model.reasons import Cause, Reason
 from nvdp.model.status import DriverState
@@ -26,16 +26,17 @@ from nvdp.services.adoption import Adoption
 from nvdp.services.events import ConfigRead, GpusScanned, PauseOrdered, Ping, ServiceCrashed, SignalReceived
 from nvdp.services.mps_crew import Crew
 from nvdp.services.mps_driver import DriverUse
-from nvdp.services.mps_events import DaemonSeen, GrantsRead, ModesSeen, MpsEvent, SharedMemorySeen
+from nvdp.services.mps_events import DaemonSeen, GpusOccupied, GrantsRead, ModesSeen, MpsEvent, SharedMemorySeen
 from nvdp.services.mps_modes import ModeService
+from nvdp.services.mps_occupancy import OccupancyService
+from nvdp.services.mps_readiness import Readiness, judge_readiness
 from nvdp.services.mps_reporting import Reporter
 from nvdp.services.mps_wishes import Wishes
 from nvdp.services.restarts import Restarts
 from nvdp.services.steering import FILE_KEY
 
 _STOP_SIGNALS: Final = frozenset({signal.SIGTERM, signal.SIGINT})
-_ENDS_S: Final = 12.0
-"""For all daemons to end, side by side: a word, SIGTERM and SIGKILL."""
+_ENDS_S: Final = 12.0  # for all daemons, side by side: a word, SIGTERM and SIGKILL
 _MODES_S: Final = 5.0
 _LOOK_S: Final = 0.1
 _UNREACHABLE: Final = frozenset(
@@ -50,6 +51,7 @@ class Collaborators(msgspec.Struct, frozen=True, kw_only=True):
     crew: Crew
     modes: ModeService
     driver: DriverUse
+    occupancy: OccupancyService
     reporter: Reporter
     log: Log
     restart: Callable[[str], bool]
@@ -61,13 +63,6 @@ class _Planned(msgspec.Struct, frozen=True, kw_only=True):
 
     digest: str = ""
     modes: int = 0
-
-
-class Readiness(msgspec.Struct, frozen=True, kw_only=True):
-    """What the probes say: why it is not as wanted, or nothing; and all daemons."""
-
-    problems: tuple[str, ...] = ("it has only begun",)
-    daemons: Mapping[str, DaemonReport] = {}
 
 
 class MpsSupervisor:
@@ -92,9 +87,10 @@ class MpsSupervisor:
         self._scan: GpusScanned | None = None
         self._modes = ModesSeen()
         self._shared_memory = SharedMemorySeen(problem="the shared memory of MPS is not there yet")
+        self._occupied: Mapping[str, str] = {}
         self._ordered: Pause | None = None
         self._by_file: Pause | None = None
-        self._unheard: set[type] = {ConfigRead, PauseOrdered}
+        self._unheard: set[type] = {ConfigRead, GrantsRead, GpusScanned, PauseOrdered}
         self._course = Course(steps={}, claims=frozenset())
         self._planned = _Planned()
         self._heard = ""
@@ -150,6 +146,8 @@ class MpsSupervisor:
                 self._with.crew.note(event)
             case ModesSeen():
                 self._modes = event
+            case GpusOccupied():
+                self._occupied = event.by
             case SharedMemorySeen():
                 self._shared_memory = event
             case PauseOrdered():
@@ -195,10 +193,15 @@ class MpsSupervisor:
             is_settled=self._modes.claims.keys() <= self._course.claims | self._modes.unreleasable.keys(),
         )
 
+        may_look = self._with.driver.is_open and self._pause is None
+        uncertain = self._wishes.find_uncertain(self._modes.claims) & self._find_present() if may_look else frozenset()
+        self._occupied = {gpu: text for gpu, text in self._occupied.items() if gpu in uncertain}
+        self._with.occupancy.watch(uncertain)
+
     @property
     def _may_open_driver(self) -> bool:
         """Not before it is known that there is no pause: what is paused from the start is not touched at all."""
-        return not self._unheard
+        return self._unheard.isdisjoint({ConfigRead, PauseOrdered})
 
     def _judge(self) -> None:
         adoption, scan = self._with.adoption, self._scan
@@ -216,7 +219,7 @@ class MpsSupervisor:
         if problem := self._wishes.find_problem(self._with.adoption.expected):
             self._course = keep_all(crew.standings, text=problem)
         else:
-            wishes = self._wishes.build(crew.in_use)
+            wishes = self._wishes.build(crew.in_use, claims=self._modes.claims, occupied=self._occupied)
             self._course = plan_daemons(wishes, crew.standings, self._build_surroundings())
         number = self._with.modes.want(self._course.claims)
         crew.follow(self._course)
@@ -265,11 +268,14 @@ class MpsSupervisor:
         if self._modes.followed >= self._planned.modes:  # until then a GPU may be claimed that was taken away
             self._heard = self._planned.digest
         self._with.reporter.publish(daemons, answered=crew.answered, heard=self._heard)
-        status = self._with.adoption.status
-        problems = [status.refused] if status.refused else []
-        others = {name: one for name, one in daemons.items() if one.phase is not Phase.READY}
-        problems += [f"{name}: {one.text or one.phase.value}" for name, one in others.items()]
-        self.readiness = Readiness(problems=tuple(problems), daemons=daemons)
+        adoption = self._with.adoption
+        self.readiness = judge_readiness(
+            unheard=self._unheard,
+            needs_driver=self._pause is None and self._wishes.may_need_driver(adoption.expected),
+            refused=adoption.status.refused,
+            problem=self._wishes.find_problem(adoption.expected) if self._pause is None else "",
+            daemons=daemons,
+        )
 
     def _end(self) -> None:
         """End all daemons side by side, and put back what can be. ``claims`` are what is left for the next start."""

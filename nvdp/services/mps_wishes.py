@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from nvdp.config.schema import Config, ModeChange
 from nvdp.log import Log
@@ -19,8 +19,8 @@ class Wishes:
     """Belongs to the main thread.
 
     The plugin's word counts whatever its age: a plugin that is away changes nothing on the node. One that cannot be
-    read changes nothing either. By the configuration alone, GPUs are free at once, and a daemon is in use while it has
-    clients.
+    read changes nothing either. By the configuration alone, GPUs are free on which no process computes, and a daemon is
+    in use while it has clients.
     """
 
     def __init__(self, *, log: Log) -> None:
@@ -73,15 +73,31 @@ class Wishes:
             return any(grant.wanted is not None for grant in self._grants.resources.values())
         return config is not None and config.sharing.mps is not None
 
-    def build(self, in_use: Mapping[str, bool]) -> dict[str, Wish]:
-        """The wish for each resource; ``in_use`` says by resource whether its daemon has clients, or may have some."""
+    def find_uncertain(self, claims: Collection[str]) -> frozenset[str]:
+        """The GPUs of which has to be found out whether processes compute on them. What is claimed is ours already."""
+        if self._grants is not None or not self._was_read or self._problem or self._at_once:
+            return frozenset()
+        return frozenset(gpu for spec in (self._specs or {}).values() for gpu in spec.gpus) - frozenset(claims)
+
+    def build(
+        self, in_use: Mapping[str, bool], *, claims: Collection[str], occupied: Mapping[str, str]
+    ) -> dict[str, Wish]:
+        """The wish for each resource; ``in_use`` says by resource whether its daemon has clients, or may have some.
+
+        ``claims`` are the GPUs that we have taken; ``occupied`` is what is known of others, empty for those that are
+        free.
+        """
         if self._grants is not None:
             return {resource: _build_granted(grant) for resource, grant in self._grants.resources.items()}
         specs = self._specs or {}
+        unknown = "not free for all that is known: it is looked at whether processes compute on it"
+        reasons = {gpu: occupied.get(gpu, unknown) for gpu in self.find_uncertain(claims)}
+        occupied = {gpu: reason for gpu, reason in reasons.items() if reason}
         return {
             resource: Wish(
                 wanted=specs.get(resource),
-                free=specs[resource].gpus if resource in specs else (),
+                free=tuple(gpu for gpu in specs[resource].gpus if gpu not in occupied) if resource in specs else (),
+                occupied=occupied,
                 is_in_use=in_use.get(resource, False),
                 counts_clients=True,
                 at_once=self._at_once,

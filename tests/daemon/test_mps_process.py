@@ -222,6 +222,18 @@ def test_a_daemon_that_hangs_is_failed_within_five_seconds_and_replaced(mps):
 
 
 @at_length
+def test_without_a_plugin_a_gpu_is_taken_only_once_no_process_computes_on_it(mps, machine):
+    machine.occupy(1, {"pid": 2**31 - 2, "memoryBytes": 3 << 20})
+    mps.start()
+    part = mps.wait(lambda daemon: daemon.phase is Phase.READY, "what is free")
+    assert part.running.gpus == (FIRST,)
+    assert f"process {2**31 - 2} computes on it" in part.text
+    assert mps.report.claims == {FIRST: "Default"}
+    machine.occupy(1)
+    mps.wait(lambda daemon: daemon.phase is Phase.READY and len(daemon.running.gpus) > 1, "all of it")
+
+
+@at_length
 def test_a_pause_ends_what_nobody_uses_and_lets_go_of_the_driver(mps):
     keeper = mps.start()
     mps.find_pid()

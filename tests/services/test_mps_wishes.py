@@ -53,17 +53,29 @@ def test_without_a_word_of_the_plugin_the_file_counts_and_clients_are_what_uses_
     assert (wishes.may_need_driver(values.parse(MPS)), wishes.may_need_driver(PLAIN)) == (True, False)
 
     wishes.follow(values.parse(MPS), inventory(1), {})
-    built = wishes.build({SHARED: True, "nvidia.com/old": False})
+    built = wishes.build({SHARED: True, "nvidia.com/old": False}, claims=(), occupied={uuid(0): ""})
     assert built[SHARED].wanted.gpus == built[SHARED].free == (uuid(0),)
     assert (built[SHARED].is_in_use, built[SHARED].counts_clients) == (True, True)
     assert built["nvidia.com/old"] == Wish(counts_clients=True)
+
+
+def test_without_a_word_of_the_plugin_a_gpu_is_free_once_nobody_computes_on_it_or_it_is_ours(wishes):
+    wishes.take(GrantsRead())
+    wishes.follow(values.parse(MPS), inventory(4), {})
+    assert wishes.find_uncertain({uuid(0)}) == {uuid(1), uuid(2), uuid(3)}
+    built = wishes.build({}, claims={uuid(0)}, occupied={uuid(1): "", uuid(2): "process 7 computes on it"})[SHARED]
+    assert built.free == (uuid(0), uuid(1))
+    assert built.occupied[uuid(2)] == "process 7 computes on it"
+    assert "it is looked at" in built.occupied[uuid(3)]
+    wishes.take(GrantsRead(grants=GRANTED))
+    assert wishes.find_uncertain(()) == frozenset()
 
 
 def test_a_new_gpu_is_wanted_as_the_file_says(wishes):
     wishes.take(GrantsRead())
     wishes.follow(values.parse(MPS), inventory(1), {})
     wishes.follow(values.parse(MPS), inventory(2), {})
-    assert wishes.build({})[SHARED].wanted.gpus == (uuid(0), uuid(1))
+    assert wishes.build({}, claims=(), occupied={})[SHARED].wanted.gpus == (uuid(0), uuid(1))
 
 
 def test_the_word_of_the_plugin_counts_before_the_file_and_after_its_own_file_is_gone(wishes):
@@ -72,7 +84,7 @@ def test_the_word_of_the_plugin_counts_before_the_file_and_after_its_own_file_is
     wishes.take(GrantsRead())
     assert wishes.find_problem(None) == ""
     assert wishes.may_need_driver(PLAIN)
-    assert wishes.build({SHARED: False}) == {
+    assert wishes.build({SHARED: False}, claims=(), occupied={uuid(0): ""}) == {
         SHARED: Wish(wanted=SPEC, free=(uuid(0),), is_in_use=True, at_once=True),
     }
 
@@ -80,7 +92,7 @@ def test_the_word_of_the_plugin_counts_before_the_file_and_after_its_own_file_is
 def test_a_plugin_that_wants_nothing_needs_no_driver(wishes):
     wishes.take(GrantsRead(grants=MpsGrants()))
     assert not wishes.may_need_driver(values.parse(MPS))
-    assert wishes.build({SHARED: True}) == {}
+    assert wishes.build({SHARED: True}, claims=(), occupied={uuid(0): ""}) == {}
 
 
 def test_a_word_that_cannot_be_read_is_told_once_and_the_last_one_that_could_stands(wishes, told):
@@ -92,12 +104,14 @@ def test_a_word_that_cannot_be_read_is_told_once_and_the_last_one_that_could_sta
     wishes.take(GrantsRead(grants=GRANTED))
     wishes.take(GrantsRead(problem="mps.json: damaged"))
     assert wishes.find_problem(None) == ""
-    assert wishes.build({})[SHARED].wanted == SPEC
+    assert wishes.build({}, claims=(), occupied={uuid(0): ""})[SHARED].wanted == SPEC
 
 
 def test_without_a_plugin_at_once_is_what_the_file_says(wishes):
     wishes.take(GrantsRead())
     immediate = MPS + "allocation: {modeChange: immediate}\n"
     wishes.follow(values.parse(immediate), inventory(1), {})
-    assert wishes.build({})[SHARED].at_once
-    assert msgspec.structs.replace(wishes.build({})[SHARED], at_once=False).counts_clients
+    assert wishes.build({}, claims=(), occupied={uuid(0): ""})[SHARED].at_once
+    assert msgspec.structs.replace(
+        wishes.build({}, claims=(), occupied={uuid(0): ""})[SHARED], at_once=False
+    ).counts_clients
