@@ -16,7 +16,7 @@ from nvdp.model.mps import REPORT_NAME
 from nvdp.model.names import GPU_RESOURCE, ResourceName, check_name_length
 
 _FRACTIONS: Final = {2: "half", 3: "a third", 4: "a quarter", 5: "a fifth", 6: "a sixth", 8: "an eighth", 10: "a tenth"}
-_MPS_FILES: Final = (REPORT_NAME, "lock", "shm")  # what nvdp has in the MPS root beside directories of resources
+_MPS_FILES: Final = (REPORT_NAME, "shm")  # what nvdp has in the MPS root beside directories of resources
 
 
 class _Entry(msgspec.Struct, frozen=True):

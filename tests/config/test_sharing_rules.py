@@ -51,7 +51,7 @@ ALLOWED = {
         mps="name: gpu, rename: m, devices: [0], replicas: 2, multiUser: false; "
         "name: gpu, rename: m, devices: [1], replicas: 4, multiUser: false"
     ),
-    "a domain that is a file's name in the MPS root, without MPS": _file("name: gpu, rename: lock/gpu, replicas: 2"),
+    "a domain that is a file's name in the MPS root, without MPS": _file("name: gpu, rename: shm/gpu, replicas: 2"),
     "all of one resource and all of another": _file("name: a, replicas: 2; name: b, replicas: 2"),
 }
 REFUSED = {
@@ -115,9 +115,11 @@ REFUSED = {
         _file(mps="name: shm/gpu, replicas: 2"),
         "f:6:14: sharing.mps.resources[0].name: shm/gpu would be in the way of shm, which nvdp keeps in the MPS root; ",
     ),
-    "a directory of a resource under MPS in the place of the lock, beside another of its domain": (
-        _file(mps="name: gpu, rename: lock.eu/a, devices: [0], replicas: 2; name: gpu, rename: lock/a, replicas: 2"),
-        "sharing.mps.resources[1].rename: lock/a would be in the way of lock",
+    "a directory of a resource under MPS in the place of the report, beside another of its domain": (
+        _file(
+            mps="name: gpu, rename: nvdp.json.eu/a, devices: [0], replicas: 2; name: gpu, rename: nvdp.json/a, replicas: 2"
+        ),
+        "sharing.mps.resources[1].rename: nvdp.json/a would be in the way of nvdp.json",
     ),
     "a card in two entries of one block": (
         _file("name: gpu, rename: s, devices: [0, 1], replicas: 2; name: gpu, rename: t, devices: [1], replicas: 2"),
