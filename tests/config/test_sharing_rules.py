@@ -117,7 +117,8 @@ REFUSED = {
     ),
     "a directory of a resource under MPS in the place of the report, beside another of its domain": (
         _file(
-            mps="name: gpu, rename: nvdp.json.eu/a, devices: [0], replicas: 2; name: gpu, rename: nvdp.json/a, replicas: 2"
+            mps="name: gpu, rename: nvdp.json.eu/a, devices: [0], replicas: 2; "
+            "name: gpu, rename: nvdp.json/a, replicas: 2"
         ),
         "sharing.mps.resources[1].rename: nvdp.json/a would be in the way of nvdp.json",
     ),
