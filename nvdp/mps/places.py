@@ -63,7 +63,7 @@ class Places:
     def clean(self) -> None:
         """Take out of the pipe directory what a daemon left that is dead, and pods made. The directory itself stays.
 
-        Blocks for two seconds at most; what is not away then is nothing that a daemon needs.
+        Blocks for 40,000 names at most, some two seconds; what is not away then is nothing that a daemon needs.
         """
         try:
             with open_directories(self._mps_dir, self._names) as resource, contextlib.suppress(FileNotFoundError):
@@ -75,7 +75,8 @@ class Places:
     def remove(self) -> None:
         """Take both directories away, and those above that are empty then, up to the MPS root. Idempotent.
 
-        Blocks for a second at most.
+        Blocks for 20,000 names at most, some second. Of more, and of what cannot be removed, a HostError says that it
+        is there.
         """
         try:
             with open_directories(self._mps_dir, self._names) as resource:

@@ -2,14 +2,13 @@
 
 No recursion and no chain of open directories: a directory that is in the way is moved beside the one that is emptied,
 out of the reach of those who have that one mounted, and taken apart there level by level. No link is followed. What
-cannot be taken apart, or not in time, stays there, where it is in nobody's way.
+cannot be taken apart, or is too much for one go, stays there, where it is in nobody's way.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import time
 import uuid
 from collections.abc import Iterable
 from typing import Final, Self
@@ -18,17 +17,17 @@ from nvdp.mps.directories import open_below
 
 ASIDE: Final = "removed"
 """The directory beside the one that is emptied, for what could not be removed."""
-LIMIT_S: Final = 1.0
-"""How long the parts of a removal may go on, each."""
+LIMIT: Final = 20_000
+"""How many names one go takes on: for a second at most, where nothing else keeps the machine busy."""
 
 
-def empty_directory(above: int, name: str, *, first: Iterable[str] = (), limit_s: float = LIMIT_S) -> None:
+def empty_directory(above: int, name: str, *, first: Iterable[str] = (), limit: int = LIMIT) -> None:
     """Take all out of the directory ``name`` in ``above``; it itself stays. ``first`` are the names that matter most.
 
     Of these none is left. Of others some may be, where there are very many or are made all the time. Raises OSError if
-    something can neither be removed nor moved aside. Blocks for twice ``limit_s`` at most.
+    something can neither be removed nor moved aside. Blocks for ``limit`` names of the directory and as many below.
     """
-    with _Removal(above, limit_s) as removal:
+    with _Removal(above, limit) as removal:
         directory = open_below(above, name)
         try:
             for each in first:
@@ -37,19 +36,19 @@ def empty_directory(above: int, name: str, *, first: Iterable[str] = (), limit_s
         finally:
             os.close(directory)
         problem = removal.problem
-    with _Removal(above, limit_s) as removal:
+    with _Removal(above, limit) as removal:
         removal.drain()
     if problem is not None:
         raise problem
 
 
-def remove_directories(above: int, names: Iterable[str], *, limit_s: float = LIMIT_S) -> bool:
+def remove_directories(above: int, names: Iterable[str], *, limit: int = LIMIT) -> bool:
     """Take these directories in ``above`` away, with all that is in them; whether nothing of them is left.
 
     What is left is in ``removed``. One that is missing is fine. Raises OSError if one can neither be removed nor moved
-    aside. Blocks for ``limit_s`` at most.
+    aside. Blocks for ``limit`` names.
     """
-    with _Removal(above, limit_s) as removal:
+    with _Removal(above, limit) as removal:
         for name in names:
             removal.take_away(above, name)
         if removal.problem is not None:
@@ -58,13 +57,13 @@ def remove_directories(above: int, names: Iterable[str], *, limit_s: float = LIM
 
 
 class _Removal:
-    """One go, with its end. ``problem`` is the first that was met, ``count`` how many names went."""
+    """One go, with its end. ``problem`` is the first that was met."""
 
-    def __init__(self, above: int, limit_s: float) -> None:
+    def __init__(self, above: int, limit: int) -> None:
         self._above = above
-        self._until = time.monotonic() + limit_s
+        self._left = limit
         self._aside = -1
-        self._count = 0
+        self._gone = 0
         self.problem: OSError | None = None
 
     def __enter__(self) -> Self:
@@ -76,6 +75,7 @@ class _Removal:
 
     def take_away(self, directory: int, name: str) -> None:
         """Unlink it, or move it aside if it is a directory. What is not there is fine."""
+        self._left -= 1
         try:
             try:
                 os.unlink(name, dir_fd=directory)
@@ -86,13 +86,13 @@ class _Removal:
         except OSError as error:
             self.problem = self.problem or error
             return
-        self._count += 1
+        self._gone += 1
 
     def empty(self, directory: int) -> None:
         """One pass: what is made meanwhile may be without end."""
         with os.scandir(directory) as entries:
             for entry in entries:
-                if time.monotonic() >= self._until:
+                if self._left <= 0:
                     return
                 self.take_away(directory, entry.name)
 
@@ -107,10 +107,12 @@ class _Removal:
         except FileNotFoundError:
             return True
         before = -1
-        while before != self._count and time.monotonic() < self._until:
-            before = self._count
+        while before != self._gone and self._left > 0:
+            before = self._gone
             with os.scandir(self._aside) as entries:
                 for entry in entries:
+                    if self._left <= 0:
+                        break
                     with contextlib.suppress(OSError):  # it stays where it is
                         self._take_apart(entry.name)
         try:
@@ -120,6 +122,7 @@ class _Removal:
         return True
 
     def _take_apart(self, name: str) -> None:
+        self._left -= 1
         try:
             directory = open_below(self._aside, name)
         except NotADirectoryError:  # it became another thing before it was moved
