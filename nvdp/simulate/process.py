@@ -18,6 +18,8 @@ from pathlib import Path
 import nvdp
 from nvdp.config.options import list_options
 
+PACKAGES = Path(nvdp.__file__).parent.parent
+"""Where nvdp is imported from."""
 OWN_COMMAND = (sys.executable, "-P", "-m", "nvdp")
 _HTTP_LIMIT_S = 2.0
 _STAMP = re.compile(r"^\d{4}-\d\d-\d\dT\S+Z\s+")
@@ -123,5 +125,4 @@ def _build_environment() -> dict[str, str]:
     """Ours without nvdp's own variables: one that is set for another purpose would override the configuration."""
     options = {name for option in list_options() for name in option.key.setting.environment}
     kept = {name: value for name, value in os.environ.items() if name not in options}
-    here = str(Path(nvdp.__file__).parent.parent)
-    return {**kept, "PYTHONPATH": os.pathsep.join(filter(None, [here, kept.get("PYTHONPATH", "")]))}
+    return {**kept, "PYTHONPATH": os.pathsep.join(filter(None, [str(PACKAGES), kept.get("PYTHONPATH", "")]))}

@@ -110,6 +110,7 @@ class _Playground:
 
     def _introduce(self) -> None:
         port, run_dir = self._stage.port, self._stage.run_dir
+        script = self._stage.write_mps_script(config=self._config_file, node_file=self._node_file)
         rows = {
             "node": f"{describe_gpus(self._stage.node)}",
             "config": f"{self._config_file}    edit and save it: how GPUs are shared",
@@ -117,6 +118,7 @@ class _Playground:
             "log": f"{self._stage.root / 'daemon.log'}",
             "ask": f"{self._program} status --run-dir {run_dir}    what there is, and what is wrong with it",
             "order": f"{self._program} pause --run-dir {run_dir}    also resume, and health clear 0",
+            "mps": f"{script}    in another window: control daemons for sharing.mps, without GPU",
             "probes": f"http://127.0.0.1:{port}/readyz   http://127.0.0.1:{port}/metrics",
             "type": _HELP[0],
             **{" " * number: line for number, line in enumerate(_HELP[1:], 1)},

@@ -6,10 +6,11 @@ Everything is in that directory, and nothing else of the machine is touched.
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
@@ -20,7 +21,8 @@ from nvdp.kubelet.sockets import PATH_LIMIT_BYTES
 from nvdp.nvml.simulated.nodefile import find_node_file, load_node
 from nvdp.simulate.configmap import ConfigMapDirectory
 from nvdp.simulate.kubelet import Kubelet
-from nvdp.simulate.process import OWN_COMMAND, DaemonProcess, find_free_port
+from nvdp.simulate.mps.install import install_control
+from nvdp.simulate.process import OWN_COMMAND, PACKAGES, DaemonProcess, find_free_port
 
 T = TypeVar("T")
 
@@ -46,6 +48,8 @@ class Stage:
         (self.root / "config").mkdir()
         self.config = ConfigMapDirectory(self.root / "config")
         self.run_dir = self.root / "run"
+        self._mps_dir = self.root / "mps"
+        self._mps_dir.mkdir()
         self.node_file = self.root / "node.yaml"
         self.node_file.write_bytes(self.node_source.read_bytes())
         self._driver_root = _lay_driver(self.root / "driver", version=self.node.driver.version)
@@ -72,19 +76,43 @@ class Stage:
     def start_daemon(self, *, config: Path | None = None, node_file: Path | None = None) -> DaemonProcess:
         """Start it, on the stage's own configuration and node file unless others are given. Does not wait."""
         flags = {
-            "config-file": config or self.config.path,
+            **self._build_common_flags(config or self.config.path, node_file or self.node_file),
             "kubelet-root": self.root,
-            "simulated-node": node_file or self.node_file,
-            "state-dir": self.root / "state",
-            "run-dir": self.run_dir,
             "cdi-dir": self.root / "cdi",
             "container-driver-root": self._driver_root,
             "metrics-port": self.port,
             "log-format": "text",
         }
-        command = [*self._command, "run", *(f"--{flag}={value}" for flag, value in flags.items())]
+        command = [*self._command, "run", *_spell(flags)]
         self._daemon = DaemonProcess(command, log=self.root / "daemon.log", port=self.port)
         return self._daemon
+
+    def write_mps_script(self, *, config: Path, node_file: Path) -> Path:
+        """A program that is ``nvdp mps`` of this node, with the twin of the control daemon; nothing is started."""
+        programs = self.root / "bin"
+        programs.mkdir()
+        flags = {
+            **self._build_common_flags(config.absolute(), node_file.absolute()),
+            "mps-control": install_control(programs),
+            "metrics-port": 0,
+        }
+        command = shlex.join([*self._command, "mps", *_spell(flags)])
+        script = programs / "nvdp-mps"
+        script.write_text(
+            f"#!/bin/sh\nexport PYTHONPATH={shlex.quote(str(PACKAGES))}\nexec {command}\n", encoding="utf-8"
+        )
+        script.chmod(0o755)
+        return script
+
+    def _build_common_flags(self, config: Path, node_file: Path) -> dict[str, object]:
+        """What the plugin and ``nvdp mps`` of one node have in common."""
+        return {
+            "config-file": config,
+            "simulated-node": node_file,
+            "state-dir": self.root / "state",
+            "run-dir": self.run_dir,
+            "mps-dir": self._mps_dir,
+        }
 
     def wait_for(self, find: Callable[[], T], limit_s: float) -> T | None:
         """What ``find`` finds, asked again and again for ``limit_s``; None if that is nothing, or if the daemon ended.
@@ -112,6 +140,10 @@ class Stage:
             self.write_journal()
         else:
             shutil.rmtree(self.root, ignore_errors=True)
+
+
+def _spell(flags: Mapping[str, object]) -> list[str]:
+    return [f"--{flag}={value}" for flag, value in flags.items()]
 
 
 def _lay_driver(root: Path, *, version: str) -> Path:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import re
 import signal
 import subprocess
@@ -12,13 +14,23 @@ import pytest
 import yaml
 
 from nvdp.__main__ import cli
-from tests.docs.pages import COMMANDS, ROOT, find_block_commands, find_blocks, find_span_commands, is_output, is_shell
+from tests.docs.pages import (
+    COMMANDS,
+    ROOT,
+    find_block_commands,
+    find_blocks,
+    find_span_commands,
+    find_spans,
+    is_output,
+    is_shell,
+)
 
 BLOCK_COMMANDS = find_block_commands()
 ALL_COMMANDS = [*BLOCK_COMMANDS, *find_span_commands()]
+NVDP = (sys.executable, "-m", "nvdp")
 PLACEHOLDERS = {"FILE": "config/time-slicing.yaml"}
 KINDS = {"ds": "DaemonSet", "daemonset": "DaemonSet", "configmap": "ConfigMap", "pod": "Pod", "namespace": "Namespace"}
-KINDS |= {"serviceaccount": "ServiceAccount"}
+KINDS |= {"serviceaccount": "ServiceAccount", "deployment": "Deployment"}
 KUBECTL_VERBS = {
     "apply",
     "cordon",
@@ -42,14 +54,39 @@ def commands_of(found, *names):
     return pytest.mark.parametrize("command", chosen, ids=str)
 
 
-def find_objects():
-    """Kind and name of all that manifests/ holds."""
-    found = set()
-    for path in (ROOT / "manifests").rglob("*.yaml"):
-        for document in yaml.safe_load_all(path.read_text()):
-            if "metadata" in document:
-                found.add((document["kind"], document["metadata"]["name"]))
-    return found
+@functools.cache
+def load_manifests():
+    """Kind and name of all that manifests/ holds, and its text."""
+    texts = [path.read_text() for path in (ROOT / "manifests").rglob("*.yaml")]
+    documents = [document for text in texts for document in yaml.safe_load_all(text)]
+    named = {(document["kind"], document["metadata"]["name"]) for document in documents if "metadata" in document}
+    return named, "\n".join(texts)
+
+
+@contextlib.contextmanager
+def running(*command):
+    """The process; it is over afterwards, whatever happens."""
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen(command, cwd=ROOT, text=True, **pipes) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()
+
+
+def read_until(process, pattern):
+    """What it prints, to the first line with the pattern, which comes."""
+    seen = []
+    for line in process.stdout:
+        seen.append(line)
+        if re.search(pattern, line):
+            return "".join(seen)
+    raise AssertionError(f"no {pattern}: {''.join(seen)}")
+
+
+def is_played(command):
+    """Whether it takes more than one command to see something of it."""
+    return command.page == "mps.md" and "simulate" in command.words
 
 
 def is_placeholder(word):
@@ -70,14 +107,12 @@ def test_every_block_is_commands_or_output_or_names_its_language():
     assert {block.page for block in find_blocks() if is_output(block)} == with_output
 
 
-@commands_of(BLOCK_COMMANDS, "nvdp", ".venv/bin/nvdp")
+@commands_of([command for command in BLOCK_COMMANDS if not is_played(command)], "nvdp", ".venv/bin/nvdp")
 def test_a_command_of_nvdp_works(command, tmp_path):
     words = [PLACEHOLDERS.get(word, word) for word in command.words[1:]]
     if words[0] == "simulate":
         words += ["--slack", "5"]
-    with subprocess.Popen(
-        [sys.executable, "-m", "nvdp", *words], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
+    with running(*NVDP, *words) as process:
         if "--serve" not in words:
             output, errors = process.communicate(timeout=40)
             assert process.returncode == 0, output + errors
@@ -86,6 +121,24 @@ def test_a_command_of_nvdp_works(command, tmp_path):
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=10)
         assert process.returncode == 130
+
+
+def test_mps_is_tried_without_a_gpu_as_its_page_says():
+    (command,) = (found for found in BLOCK_COMMANDS if is_played(found))
+    (typed,) = (span for span in find_spans(ROOT / "docs" / command.page) if span.startswith("pod "))
+    with running(*NVDP, *command.words[1:]) as node:
+        (script,) = re.findall(r" mps +(\S+) ", read_until(node, r"^ +probes "))
+        read_until(node, "MPSDaemonFailed")
+        with running(script) as keeper:
+            read_until(node, r"nvidia\.com/gpu\.mps: +allocatable 0 -> 16 ")
+            node.stdin.write(f"{typed}\n")
+            node.stdin.flush()
+            read_until(node, r" CUDA_MPS_PIPE_DIRECTORY=/mps/nvidia\.com/gpu\.mps/pipe$")
+            keeper.send_signal(signal.SIGINT)
+            read_until(node, r"allocatable 16 -> 0 ")
+            assert keeper.wait(20) == 0
+        node.send_signal(signal.SIGINT)
+        node.communicate(timeout=20)
 
 
 @commands_of(ALL_COMMANDS, "nvdp", ".venv/bin/nvdp")
@@ -125,7 +178,7 @@ def test_a_module_of_python_is_in_the_checkout(command):
 
 @commands_of(ALL_COMMANDS, "kubectl")
 def test_a_command_for_a_cluster_names_what_is_in_the_manifests(command):
-    objects, text = find_objects(), "\n".join(path.read_text() for path in (ROOT / "manifests").rglob("*.yaml"))
+    objects, text = load_manifests()
     words = list(command.words[1:])
     options, rest = {}, []
     if "--" in words:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shutil
 from pathlib import Path
@@ -14,7 +15,7 @@ import nvdp
 from nvdp.app.mps import METRICS_PORT
 from nvdp.config.load import parse_config
 from nvdp.config.options import list_options, parse_options
-from nvdp.model.mps import DEFAULT_ROOT
+from nvdp.model.mps import CLIENT_DIR, DEFAULT_ROOT
 from nvdp.model.names import GPU_RESOURCE
 from nvdp.mps.control import COMMAND_LIMIT_S
 from nvdp.services.mps_running import Times
@@ -207,6 +208,30 @@ def test_the_example_file_shares_through_mps_what_the_example_pods_and_the_polic
     assert list(container["resources"]["limits"]) == [str(entry.rename)]
     *_, names = kustomize.load(MANIFESTS / "admission/mps.yaml")
     assert names["data"]["mps"].split() == [str(entry.rename)]
+
+
+def test_the_example_pods_compute_and_print_what_the_page_says():
+    (deployment,) = kustomize.load(MANIFESTS / "examples/mps-deployment.yaml")
+    (container,) = kustomize.containers([deployment])
+    (program,) = container["args"]
+    called = [node.args[0].value for node in ast.walk(ast.parse(program)) if is_call(node)]
+    assert called == [
+        "cuInit",
+        "cuDeviceGet",
+        "cuDeviceGetUuid",
+        "cuCtxCreate_v2",
+        "cuMemAlloc_v2",
+        "cuMemsetD8_v2",
+        "cuCtxSynchronize",
+    ]
+    page = (ROOT / "docs/mps.md").read_text()
+    said, path = re.findall(r"prints `GPU-…(: [^`/]+)(/[^`]+)`", page)[0]
+    assert f'{said}{{pipe}}"' in program
+    assert path == f"{CLIENT_DIR}/{next(iter(container['resources']['limits']))}/pipe"
+
+
+def is_call(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "call"
 
 
 def test_the_policy_reads_the_list_that_lies_beside_it_and_lets_pods_through_without():
