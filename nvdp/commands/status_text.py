@@ -103,20 +103,29 @@ def _build_mps(status: Status) -> list[str]:
     """A line for each control daemon. Of those that nobody tells of there is no more than the name."""
     if not status.mps.daemons:
         return []
-    head = ("CONTROL DAEMON", "STATE", "PID", "GPUS", "CLIENTS", "SERVERS", "RESTARTS")
+    head = ("CONTROL DAEMON", "STATE", "PID", "GPUS", "LIMITS", "CLIENTS", "SERVERS", "RESTARTS")
     rows = [
         (
             one.resource,
             one.phase.value if one.phase is not None else "unknown",
             str(one.pid or "-"),
             str(len(one.gpus)),
+            _describe_limits(one),
             str(one.clients),
             _describe_servers(one),
             str(one.restarts),
         )
         for one in status.mps.daemons
     ]
-    return list(_align([head, *rows], right={2, 3, 4, 6}))
+    return list(_align([head, *rows], right={2, 3, 5, 7}))
+
+
+def _describe_limits(daemon: MpsDaemonStatus) -> str:
+    """What each client of the daemon that runs gets at most: ``25 %, 9216 MiB``, or both bounds of the memory."""
+    sizes = sorted({one.mib for one in daemon.memory})
+    memory = [f"{'-'.join(map(str, dict.fromkeys((sizes[0], sizes[-1]))))} MiB"] if sizes else []
+    threads = [f"{daemon.thread_percent} %"] if daemon.thread_percent is not None else []
+    return ", ".join([*threads, *memory]) or "-"
 
 
 def _describe_servers(daemon: MpsDaemonStatus) -> str:
@@ -182,8 +191,15 @@ def _build_holders(status: Status) -> list[str]:
 
 
 def _build_waits(status: Status) -> list[str]:
+    """What waits for pods, or for the kubelet; last what control daemons of MPS wait with, which pods use."""
     name = _build_name(status)
-    return [line for wait in status.waits for line in _wrap(_describe_wait(wait, name(wait.gpu_uuid)), indent="    ")]
+    told = [_describe_wait(wait, name(wait.gpu_uuid)) for wait in status.waits]
+    told += [
+        f"{one.resource}{_GAP}{one.pending}{_GAP}for {_join_fitting(one.holders, _LEAST_ROOM)}"
+        for one in status.mps.daemons
+        if one.pending and one.holders
+    ]
+    return [line for text in told for line in _wrap(text, indent="    ")]
 
 
 def _describe_wait(wait: Wait, gpu: str) -> str:

@@ -171,17 +171,33 @@ class MpsServerStatus(msgspec.Struct, frozen=True, kw_only=True):
     state: str
 
 
+class MpsMemoryStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """How much memory of a GPU each client of a control daemon gets at most."""
+
+    gpu_uuid: str
+    mib: int
+
+
 class MpsDaemonStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The MPS control daemon of one resource, as ``nvdp mps`` tells of it (``model.mps.DaemonReport`` has the details).
 
-    ``phase`` is None while nobody tells of it. ``text`` is why it is not READY, or what it waits with. ``gpus`` are the
-    UUIDs that it runs for.
+    ``phase`` is None while nobody tells of it. ``text`` is why it is not READY, or what it waits with; with ``waits``
+    that is as the file wants it, or takes a moment. ``gpus`` are the UUIDs that it runs for; ``thread_percent`` and
+    ``memory`` what its clients get at most, where there are limits; ``multi_user`` whether it serves several users at a
+    time. ``pending`` is what its next start changes, in words, and ``holders`` are the pods, ``namespace/pod``, that
+    this waits for.
     """
 
     resource: str
     phase: Phase | None = None
     text: str = ""
+    waits: bool = False
     gpus: tuple[str, ...] = ()
+    thread_percent: int | None = None
+    memory: tuple[MpsMemoryStatus, ...] = ()
+    multi_user: bool = True
+    pending: str = ""
+    holders: tuple[str, ...] = ()
     pid: int | None = None
     restarts: int = 0
     clients: int = 0

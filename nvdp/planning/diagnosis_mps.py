@@ -10,11 +10,11 @@ from nvdp.model.status import DeviceStatus, DriverState, MpsDaemonStatus, Status
 from nvdp.planning import remedies
 from nvdp.planning.findings import Finding, Gravity, join_some, list_indices, name_devices
 from nvdp.planning.mps_news import describe_end
+from nvdp.planning.mps_verdicts import Sort, judge_text, split_option
 
 _FAULT = "fault"
-_IN_USE = "pods still use it"  # what a daemon waits for, in the words of daemon_course
 _GPUS = "{gpus}"
-_PASSING = frozenset({Phase.STARTING, Phase.STOPPING})
+_REASONS = {Sort.PODS: Reason.MODE_CHANGE_WAITING, Sort.UNSUPPORTED: Reason.MPS_UNSUPPORTED}
 
 
 def find_mps(status: Status) -> Iterator[Finding]:
@@ -53,67 +53,74 @@ def _find_down(status: Status, daemon: MpsDaemonStatus) -> Iterator[Finding]:
             remedy=remedies.MPS_UNKNOWN,
         )
         return
-    if daemon.phase is Phase.WAITING:
-        yield from _find_start(status, daemon)
-        return
+    verdict = judge_text(daemon.phase, daemon.text)
+    if daemon.waits and any(wait.after.partition(" (")[0] == daemon.resource for wait in status.waits):
+        return  # it is told of each GPU, with the pods that it waits for
     why = daemon.text
     if daemon.phase is Phase.FAILED:
         why = describe_end(daemon.text, daemon.exit_code, daemon.last_lines)
-    told = ": ".join(filter(None, [daemon.phase.value, why]))
+    told = ": ".join(filter(None, ["not started yet" if daemon.phase is Phase.WAITING else daemon.phase.value, why]))
+    is_note = daemon.waits or verdict.sort is Sort.MOMENT
     yield Finding(
-        reason=(Reason.MPS_UNSUPPORTED if daemon.phase is Phase.REFUSED else Reason.MPS_DAEMON_FAILED).word,
-        gravity=_judge(status, Gravity.NOTE if daemon.phase in _PASSING else Gravity.DEGRADED),
+        reason=_REASONS.get(verdict.sort, Reason.MPS_DAEMON_FAILED).word,
+        gravity=_judge(status, Gravity.NOTE if is_note else Gravity.DEGRADED),
         cause=f"{daemon.resource}: MPS control daemon {told}; no new pods there",
-        remedy=remedies.MPS[daemon.phase].format(file=status.config.source),
+        remedy=verdict.remedy.format(file=status.config.source),
     )
 
 
-def _find_start(status: Status, daemon: MpsDaemonStatus) -> Iterator[Finding]:
-    """It waits to be started; for pods that hold its GPUs otherwise, which is told of each GPU."""
-    if all(wait.after.partition(" (")[0] != daemon.resource for wait in status.waits):
-        yield Finding(
-            reason=Reason.MODE_CHANGE_WAITING.word,
-            gravity=_judge(status, Gravity.NOTE),
-            cause=f"{daemon.resource}: MPS control daemon not started yet: {daemon.text or 'its GPUs are not free'}",
-            remedy=remedies.MPS[Phase.WAITING],
-        )
-
-
 def _find_kept(status: Status) -> Iterator[Finding]:
-    """What is to be offered otherwise than by MPS, and waits for ``nvdp mps``: once for all that wait for the same."""
+    """What is to be offered otherwise than by MPS, and waits for ``nvdp mps``: once for all that wait for the same.
+
+    What waits for the pods of a daemon is told of that daemon.
+    """
+    told = {gpu for daemon in status.mps.daemons if daemon.pending and daemon.holders for gpu in daemon.gpus}
     by_text: dict[str, list[DeviceStatus]] = {}
     for device in status.devices:
-        if device.uuid in status.mps.kept:
-            text = status.mps.kept[device.uuid].replace(device.parent_uuid or device.uuid, _GPUS)
-            by_text.setdefault(text, []).append(device)
+        gpu = device.parent_uuid or device.uuid
+        if device.uuid in status.mps.kept and gpu not in told:
+            by_text.setdefault(status.mps.kept[device.uuid].replace(gpu, _GPUS), []).append(device)
     for text, devices in by_text.items():
-        told = text.replace(_GPUS, list_indices(devices))
         yield Finding(
             reason=Reason.MODE_CHANGE_WAITING.word,
             gravity=_judge(status, Gravity.NOTE),
-            cause=f"{name_devices(devices)}: {Cause.HELD.value}: {told}; no new pods there",
+            cause=(
+                f"{name_devices(devices)}: {Cause.HELD.value}: {text.replace(_GPUS, list_indices(devices))}; "
+                "no new pods there"
+            ),
             remedy=remedies.MPS_KEPT,
         )
 
 
 def _find_wait(status: Status, daemon: MpsDaemonStatus) -> Iterator[Finding]:
-    """It answers, and waits with a change. A GPU that could join it and does not is told of: it takes no pods."""
-    if not daemon.text:
-        return
-    held = list(dict.fromkeys(one.holder for one in status.holders if one.resource == daemon.resource))
-    waiting = {wait.gpu_uuid for wait in status.waits}  # for pods that have them otherwise
-    mine = [device for device in status.devices if device.resource == daemon.resource]
-    late = [one for one in mine if one.healthy and one.uuid not in waiting and one.uuid not in daemon.gpus]
-    remedy, what = remedies.MPS[Phase.WAITING], daemon.text
-    if late and held and _IN_USE in daemon.text:
-        remedy = remedies.MPS_JOIN.format(file=status.config.source)
-        what = f"{len(late)} of {len(mine)} GPUs join it once no pod has a share; now {join_some(held)}"
-    yield Finding(
-        reason=Reason.MODE_CHANGE_WAITING.word,
-        gravity=Gravity.NOTE,
-        cause=f"{daemon.resource}: MPS control daemon stays as it is: {what}",
-        remedy=remedy,
-    )
+    """It answers, and waits with a change, or does without something. A GPU that is to join or leave takes no pods."""
+    text, lacks_option = split_option(daemon.text)
+    if lacks_option:
+        yield Finding(
+            reason=Reason.MPS_UNSUPPORTED.word,
+            gravity=Gravity.NOTE,
+            cause=f"{daemon.resource}: this driver serves one user at a time: pods of others wait without an error",
+            remedy=remedies.MPS_NO_OPTION.format(file=status.config.source),
+        )
+    if daemon.pending and daemon.holders:
+        yield Finding(
+            reason=Reason.MODE_CHANGE_WAITING.word,
+            gravity=Gravity.NOTE,
+            cause=(
+                f"{daemon.resource}: MPS control daemon waits for {join_some(daemon.holders)} with its next start: "
+                f"{daemon.pending}"
+            ),
+            remedy=remedies.MPS_PENDING.format(file=status.config.source),
+        )
+    elif text:
+        verdict = judge_text(Phase.READY, text)
+        waits = verdict.sort in {Sort.PODS, Sort.MOMENT}
+        yield Finding(
+            reason=(Reason.MODE_CHANGE_WAITING if waits else Reason.MPS_UNSUPPORTED).word,
+            gravity=Gravity.NOTE,
+            cause=f"{daemon.resource}: MPS control daemon stays as it is: {text}",
+            remedy=verdict.remedy.format(file=status.config.source),
+        )
 
 
 def _find_faults(daemon: MpsDaemonStatus) -> Iterator[Finding]:
@@ -129,12 +136,13 @@ def _find_faults(daemon: MpsDaemonStatus) -> Iterator[Finding]:
 
 def _find_users(status: Status, daemon: MpsDaemonStatus) -> Iterator[Finding]:
     if daemon.waiting_users:
+        is_by_file = not daemon.multi_user and not split_option(daemon.text)[1]
         users = join_some([str(uid) for uid in daemon.waiting_users])
         yield Finding(
             reason=Reason.MPS_UNSUPPORTED.word,
             gravity=Gravity.DEGRADED,
             cause=f"{daemon.resource}: clients of user {users} wait until those of another user have ended",
-            remedy=remedies.MPS_USERS.format(file=status.config.source),
+            remedy=(remedies.MPS_USERS if is_by_file else remedies.MPS_USERS_OF_OLD).format(file=status.config.source),
         )
 
 

@@ -9,6 +9,7 @@ import msgspec
 
 from nvdp.model.mps import CLIENT_DIR, DaemonReport, DaemonSpec, MpsView, Phase
 from nvdp.model.reasons import Reason
+from nvdp.planning.mps_verdicts import Sort, is_orderly, judge_text
 from nvdp.planning.wording import Announcement, join_some
 
 
@@ -47,13 +48,17 @@ def announce_mps(told: Told, view: MpsView, needed: Collection[str]) -> tuple[To
     news: list[Announcement] = []
     for resource in names:
         before, report = told.daemons.get(resource), view.daemons.get(resource)
-        if report is None or report.phase not in _LASTING:
+        if report is None or not _is_lasting(report):
             if before is not None and (report is None or report.phase not in _ORDERED):
                 daemons[resource] = before
             continue
         daemons[resource] = _Daemon(report.phase, report.pid, report.restarts, report.exit_code, report.running)
         news += _compare(resource, before, report)
     return Told(daemons=daemons), tuple(news)
+
+
+def _is_lasting(report: DaemonReport) -> bool:
+    return report.phase in _LASTING or (report.phase is Phase.WAITING and not is_orderly(report.phase, report.text))
 
 
 def _compare(resource: str, before: _Daemon | None, report: DaemonReport) -> list[Announcement]:
@@ -66,7 +71,7 @@ def _compare(resource: str, before: _Daemon | None, report: DaemonReport) -> lis
         return []
     # It died and was back before anybody looked, unless it was started anew for a change, or by another nvdp mps.
     died = report.restarts > before.restarts and report.running == before.running
-    return [*([_tell_failed(resource, report, "has ended")] if died else []), _tell_ready(resource, report)]
+    return [*([_tell_failed(resource, report, "it has ended")] if died else []), _tell_ready(resource, report)]
 
 
 def _tell_silence(problem: str, resources: list[str]) -> Announcement:
@@ -81,9 +86,13 @@ def _tell_ready(resource: str, report: DaemonReport) -> Announcement:
 
 
 def _tell_failed(resource: str, report: DaemonReport, text: str = "") -> Announcement:
-    reason = Reason.MPS_UNSUPPORTED if report.phase is Phase.REFUSED else Reason.MPS_DAEMON_FAILED
-    why = describe_end(text or report.text, report.exit_code, report.last_lines)
-    text = f"{resource}: the MPS control daemon: {why}"
+    sort = judge_text(report.phase, text or report.text).sort
+    reason = Reason.MPS_UNSUPPORTED if sort is Sort.UNSUPPORTED else Reason.MPS_DAEMON_FAILED
+    if report.phase in {Phase.WAITING, Phase.REFUSED}:
+        text = f"{resource}: no MPS control daemon: {report.text}"
+    else:
+        why = describe_end(text or report.text, report.exit_code, report.last_lines)
+        text = f"{resource}: MPS control daemon is down: {why}"
     fields: dict[str, object] = {"resource": resource, "lastLines": list(report.last_lines)}
     if report.exit_code is not None:
         fields["exitCode"] = report.exit_code
@@ -92,9 +101,9 @@ def _tell_failed(resource: str, report: DaemonReport, text: str = "") -> Announc
 
 def describe_end(text: str, exit_code: int | None, last_lines: Collection[str]) -> str:
     """Why a daemon does not answer, with its exit code and the last line of its log where the text has neither."""
-    parts = [text or "does not answer"]
-    if exit_code is not None and "exit code" not in text:
-        parts.append(f"exit code {exit_code}")
+    parts = [text or "it does not answer"]
+    if exit_code is not None and not any(word in text for word in ("exit code", "signal ")):
+        parts.append(f"signal {-exit_code}" if exit_code < 0 else f"exit code {exit_code}")
     last = next(iter(reversed([*last_lines])), "")
     if last and last not in text:
         parts.append(f"its log ends with: {last}")

@@ -118,25 +118,53 @@ MPS: Final = {
     Phase.REFUSED: "end what is in the way, or take the GPUs out of sharing.mps in {file}; it is tried again by itself",
     Phase.STOPPING: f"a matter of seconds; if it stays, {_MPS_LOG}",
 }
-"""By the phase of a control daemon that does not answer."""
+"""By the phase of a control daemon that does not answer, where its sentence says no more (``mps_verdicts``)."""
+
+MPS_ELSE: Final = f"{_MPS_LOG}; it is tried again by itself"
+MPS_RUNTIME: Final = (
+    "give the DaemonSet nvdp-mps the NVIDIA runtime, as its driver's files come by that: runtimeClassName: nvidia, see "
+    "docs/mps.md. It is tried again by itself"
+)
+MPS_PRIVILEGES: Final = (
+    "nvdp-mps must be privileged, with its MPS root mounted Bidirectional, as manifests/components/mps has it; "
+    f"{_MPS_LOG}"
+)
+MPS_SILENT: Final = (
+    "its containers compute on, and have lost nothing yet: it may answer again. If it does not, it is replaced, which "
+    f"ends their CUDA contexts; {_MPS_LOG}"
+)
+MPS_START: Final = (
+    f"it is tried again by itself; {_MPS_LOG}. After an upgrade of the driver its files there are the old ones: delete "
+    "that pod"
+)
+MPS_GPU: Final = (
+    "see nvdp devices: the GPU is lost, or gone. It joins the daemon once it is back and no pod has a share"
+)
+MPS_NO_OPTION: Final = (
+    "set multiUser: false in {file} if all pods that share a GPU have the same runAsUser, which this driver needs; a "
+    "newer driver serves several users"
+)
 
 MPS_KEPT: Final = (
     "it comes by itself then; if it stays: does nvdp-mps run on this node, and is there space in --state-dir? "
     f"{_MPS_LOG}"
 )
-MPS_JOIN: Final = (
-    "new pods on the other GPUs keep the daemon as it is: kubectl cordon the node until they have ended, or drain it; "
+MPS_PENDING: Final = (
+    "new pods on its other GPUs keep the daemon as it is: kubectl cordon the node until they have ended, or drain it; "
     "allocation.modeChange: immediate in {file} restarts it now, which ends what computes there"
 )
-"""Of GPUs that its daemon can have only when it is started anew."""
+"""Of what a daemon can do only when it is started anew."""
 
 MPS_FAULT: Final = (
     "it takes new clients once all that it has have ended: a fault of one of them concerns all. dmesg | grep -i nvrm "
     "on the node has what happened; end the pods that hold the resource, if they do not end themselves"
 )
 MPS_USERS: Final = (
-    "multiUser: true for the entry in {file}, with a driver that can do that; or the same runAsUser in all pods that "
-    "share the GPU"
+    "take multiUser: false out of the entry in {file}, or give all pods that share the GPU the same runAsUser"
+)
+MPS_USERS_OF_OLD: Final = (
+    "give all pods that share the GPU the same runAsUser: this driver's control daemon does not know multiUser, "
+    "a newer one does"
 )
 
 DEVICE: Final = {

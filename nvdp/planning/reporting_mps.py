@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from nvdp.model.listing import Strategy
-from nvdp.model.mps import DaemonReport, MpsView, Phase
+from nvdp.model.mps import DaemonReport, DaemonSpec, MpsView, Phase
 from nvdp.model.reasons import Cause
-from nvdp.model.status import MpsDaemonStatus, MpsServerStatus, MpsStatus
+from nvdp.model.status import MpsDaemonStatus, MpsMemoryStatus, MpsServerStatus, MpsStatus
 from nvdp.planning.daemons import Daemons
+from nvdp.planning.mps_pending import Pending, find_pending
+from nvdp.planning.mps_verdicts import is_orderly
 from nvdp.planning.plan import Plan
 
 
@@ -20,7 +22,10 @@ def build_mps(view: MpsView | None, plan: Plan | None) -> MpsStatus:
         return MpsStatus(kept=kept)
     others = {} if view.problem else view.daemons
     names = {*needed, *(resource for resource, report in others.items() if report.phase is Phase.READY)}
-    daemons = tuple(_build_daemon(resource, view.daemons.get(resource), view) for resource in sorted(names))
+    pending = find_pending(plan, view) if plan is not None else {}
+    daemons = tuple(
+        _build_daemon(resource, view.daemons.get(resource), view, pending.get(resource)) for resource in sorted(names)
+    )
     return MpsStatus(problem=view.problem, daemons=daemons, kept=kept)
 
 
@@ -33,26 +38,38 @@ def list_needed(plan: Plan | None) -> frozenset[str]:
 
 def find_withheld(view: MpsView | None, plan: Plan | None) -> dict[str, str]:
     """Why devices are not on offer though nothing ails them, by UUID, in one word: their daemon does not answer for
-    them, or one has them while they are to be something else.
+    them, or pods keep them from it; or one has them while they are to be something else.
     """
     if plan is None:
         return {}
     daemons, found = Daemons(view), dict.fromkeys(plan.kept, Cause.HELD.value)
+    pending = find_pending(plan, view)
     for uuid, assignment in plan.assignments.items():
-        is_by_mps = assignment.strategy is Strategy.MPS
-        if is_by_mps and daemons.find_fault(assignment.form.resource, uuid) is not None:
-            found[uuid] = Cause.MPS_DAEMON_FAILED.value
+        resource = assignment.form.resource
+        if assignment.strategy is not Strategy.MPS or daemons.find_fault(resource, uuid) is None:
+            continue
+        waits = daemons.is_ready(resource) and resource in pending and uuid in pending[resource].joining
+        found[uuid] = (Cause.HELD if waits else Cause.MPS_DAEMON_FAILED).value
     return found
 
 
-def _build_daemon(resource: str, report: DaemonReport | None, view: MpsView) -> MpsDaemonStatus:
+def _build_daemon(
+    resource: str, report: DaemonReport | None, view: MpsView, pending: Pending | None
+) -> MpsDaemonStatus:
     if report is None or view.problem:
         return MpsDaemonStatus(resource=resource)
+    running = report.running or DaemonSpec(resource=resource, gpus=())
     return MpsDaemonStatus(
         resource=resource,
         phase=report.phase,
         text=report.text,
-        gpus=report.running.gpus if report.running is not None else (),
+        waits=is_orderly(report.phase, report.text),
+        gpus=running.gpus,
+        thread_percent=running.thread_percent,
+        memory=tuple(MpsMemoryStatus(gpu_uuid=uuid, mib=mib) for uuid, mib in running.memory_mib.items()),
+        multi_user=running.multi_user,
+        pending=pending.text if pending is not None else "",
+        holders=pending.holders if pending is not None else (),
         pid=report.pid,
         restarts=report.restarts,
         clients=report.clients,

@@ -35,6 +35,7 @@ from nvdp.model.status import (
     DriverState,
     DriverStatus,
     MpsDaemonStatus,
+    MpsMemoryStatus,
     MpsServerStatus,
     MpsStatus,
     ResourceStatus,
@@ -202,18 +203,36 @@ def test_a_control_daemon_of_mps_has_a_line_of_its_own_and_what_nobody_knows_is_
     daemons = (
         MpsDaemonStatus(resource="nvidia.com/a.mps", phase=Phase.FAILED, restarts=12),
         MpsDaemonStatus(
-            resource="nvidia.com/b.mps", phase=Phase.READY, gpus=(uuid(0),), pid=4711, clients=3, servers=servers
+            resource="nvidia.com/b.mps",
+            phase=Phase.READY,
+            gpus=(uuid(0),),
+            thread_percent=25,
+            memory=(MpsMemoryStatus(gpu_uuid=uuid(0), mib=9216),),
+            pid=4711,
+            clients=3,
+            servers=servers,
         ),
         MpsDaemonStatus(resource="nvidia.com/c.mps"),
     )
     text = text_of(msgspec.structs.replace(WELL, mps=MpsStatus(daemons=daemons)))
     assert text.split("\n\nMPS\n")[1].split("\n\n")[0] == (
-        "CONTROL DAEMON    STATE     PID  GPUS  CLIENTS  SERVERS          RESTARTS\n"
-        "nvidia.com/a.mps  failed      -     0        0  -                      12\n"
-        "nvidia.com/b.mps  ready    4711     1        3  2 active, fault         0\n"
-        "nvidia.com/c.mps  unknown     -     0        0  -                       0"
+        "CONTROL DAEMON    STATE     PID  GPUS  LIMITS          CLIENTS  SERVERS          RESTARTS\n"
+        "nvidia.com/a.mps  failed      -     0  -                     0  -                      12\n"
+        "nvidia.com/b.mps  ready    4711     1  25 %, 9216 MiB        3  2 active, fault         0\n"
+        "nvidia.com/c.mps  unknown     -     0  -                     0  -                       0"
     )
     assert "\nMPS\n" not in text_of(WELL)
+
+
+def test_what_a_control_daemon_waits_with_is_among_the_waits_with_its_pods():
+    pods = tuple(f"team-a/notebook-{number}" for number in range(9))
+    waiting = MpsDaemonStatus(
+        resource="nvidia.com/a.mps", phase=Phase.READY, pending="GPU 1 leaves it, 25 % → 50 % threads", holders=pods
+    )
+    idle = msgspec.structs.replace(waiting, resource="nvidia.com/b.mps", holders=())
+    text = text_of(msgspec.structs.replace(WELL, mps=MpsStatus(daemons=(waiting, idle))))
+    assert "nvidia.com/a.mps  GPU 1 leaves it, 25 % → 50 % threads  for team-a/notebook-0 and 8 more" in text
+    assert "nvidia.com/b.mps  GPU 1" not in text
 
 
 def test_waits_and_a_refused_and_a_waiting_edit_are_shown():
@@ -268,6 +287,10 @@ def build_large() -> Status:
                     phase=Phase.FAILED,
                     text="u" * 200,
                     servers=(MpsServerStatus(pid=2**22, state="initializing"),),
+                    thread_percent=100,
+                    memory=tuple(MpsMemoryStatus(gpu_uuid=one.uuid, mib=2**17 - one.index) for one in devices),
+                    pending="p" * 300,
+                    holders=("team-a/" + "q" * 60,),
                     last_lines=("v" * 500,) * 10,
                 )
                 for number in range(4)

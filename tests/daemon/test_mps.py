@@ -72,7 +72,7 @@ def test_what_mps_shares_comes_with_its_daemon_goes_with_its_death_and_is_back_w
     mps.orders.die(pid, code=3, text="the GPU has fallen off the bus")
     told = daemon.log.wait_for("MPSDaemonFailed", after=lines)
     assert (told["exitCode"], told["resource"]) == (3, MPS)
-    assert f"{MPS}: the MPS control daemon: " in told["msg"]
+    assert f"{MPS}: MPS control daemon is down: " in told["msg"]
     assert "the GPU has fallen off the bus" in told["msg"]
     kubelet.wait_until(lambda: was_unhealthy(kubelet, lists), LIMIT_S, what="all shares Unhealthy")
     assert time.monotonic() - died_at < SOON_S

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from nvdp.model.inventory import Fault, UnreadableGpu
 from nvdp.model.listing import Strategy
-from nvdp.model.mps import DaemonSpec, Phase
+from nvdp.model.mps import Phase
 from nvdp.model.pause import Pause
 from nvdp.model.reasons import Cause, Reason
 from nvdp.model.status import (
@@ -30,7 +30,6 @@ from nvdp.model.status import (
     Withheld,
 )
 from nvdp.planning import remedies
-from nvdp.planning.daemon_course import Standing, Surroundings, Wish, plan_daemons
 from nvdp.planning.diagnosis import diagnose
 from nvdp.planning.findings import Gravity, join_some
 from nvdp.planning.vitals import ACTIONS, NO_ACTION, UNSUPPORTED
@@ -98,6 +97,7 @@ def missing(name: str, why: str = "MPS control daemon does not answer", **facts:
 
 
 MPS = "nvidia.com/gpu.mps"
+NOT_FREE = "GPU-1: not free yet: pods hold it in another form"
 SILENT = MpsStatus(
     problem="nvdp mps does not answer: /mps/nvdp.json is older than 3.5s", daemons=(MpsDaemonStatus(resource=MPS),)
 )
@@ -327,12 +327,53 @@ CASES = {
         ("MPSDaemonFailed", Gravity.NOT_READY, f"{MPS}: MPS control daemon starting; no new pods", "a matter of"),
     ),
     "a control daemon that waits for its GPUs": (
-        well(mps=mps(Phase.WAITING), resources=(missing(MPS, waits=True),)),
-        ("ModeChangeWaiting", Gravity.NOTE, "not started yet: its GPUs are not free", "once they have ended"),
+        well(mps=mps(Phase.WAITING, text=NOT_FREE, waits=True), resources=(missing(MPS, waits=True),)),
+        ("ModeChangeWaiting", Gravity.NOTE, f"not started yet: {NOT_FREE}", "once they have ended"),
+    ),
+    "a control daemon that is about to be started": (
+        well(mps=mps(Phase.WAITING, waits=True), resources=(missing(MPS, waits=True),)),
+        ("MPSDaemonFailed", Gravity.NOTE, "not started yet; no new pods there", "a matter of seconds"),
+    ),
+    "a control daemon without a driver in its container": (
+        well(mps=mps(Phase.WAITING, text="the driver is not there: libnvidia-ml.so.1 not found")),
+        ("MPSDaemonFailed", Gravity.DEGRADED, "not started yet: the driver is not there", "runtimeClassName: nvidia"),
+    ),
+    "a control daemon without its program": (
+        well(mps=mps(Phase.FAILED, text="nvidia-cuda-mps-control: not found; the NVIDIA runtime brings it")),
+        ("MPSDaemonFailed", Gravity.DEGRADED, "failed: nvidia-cuda-mps-control: not found", "runtimeClassName: nvidia"),
+    ),
+    "a control daemon whose container may not do what it takes": (
+        well(mps=mps(Phase.WAITING, text="GPU-1: nvmlDeviceSetComputeMode: NoPermission")),
+        ("MPSUnsupported", Gravity.DEGRADED, "GPU-1: nvmlDeviceSetComputeMode: NoPermission", "must be privileged"),
+    ),
+    "a control daemon that hangs while pods compute": (
+        well(mps=mps(Phase.FAILED, text="no answer within 2 s; pods may use it, so that it gets 30 s")),
+        ("MPSDaemonFailed", Gravity.DEGRADED, "pods may use it", "its containers compute on, and have lost nothing"),
+    ),
+    "a control daemon that waits for something that nobody thought of": (
+        well(mps=mps(Phase.WAITING, text="the moon is not full")),
+        ("MPSDaemonFailed", Gravity.DEGRADED, "not started yet: the moon is not full", "kubectl logs of nvdp-mps's"),
     ),
     "a control daemon that waits with a change": (
-        well(mps=mps(text="replicas 4 → 8 once its pods have ended")),
-        ("ModeChangeWaiting", Gravity.NOTE, f"{MPS}: MPS control daemon stays as it is: replicas 4 → 8", "ended"),
+        well(mps=mps(text="a change waits: pods still use it", pending="GPU 1 leaves it", holders=("team-a/a",))),
+        (
+            "ModeChangeWaiting",
+            Gravity.NOTE,
+            f"{MPS}: MPS control daemon waits for team-a/a with its next start: GPU 1 leaves it",
+            "kubectl cordon",
+        ),
+    ),
+    "a control daemon that waits for pods of which nothing is known": (
+        well(mps=mps(text="a change waits: pods still use it")),
+        ("ModeChangeWaiting", Gravity.NOTE, f"{MPS}: MPS control daemon stays as it is: a change waits", "ended"),
+    ),
+    "a control daemon without a GPU that is lost": (
+        well(mps=mps(text="GPU-1: not counted by the driver")),
+        ("MPSUnsupported", Gravity.NOTE, "stays as it is: GPU-1: not counted by the driver", "see nvdp devices"),
+    ),
+    "a driver that serves one user": (
+        well(mps=mps(text="multiUser: the control daemon of this driver does not know it", multi_user=False)),
+        ("MPSUnsupported", Gravity.NOTE, "this driver serves one user at a time", "set multiUser: false in /config/"),
     ),
     "an MPS server with a fault": (
         well(mps=mps(servers=(MpsServerStatus(pid=7, state="active"), MpsServerStatus(pid=8, state="fault")))),
@@ -340,7 +381,11 @@ CASES = {
     ),
     "containers of several users where the driver serves one": (
         well(mps=mps(waiting_users=(1000, 1001))),
-        ("MPSUnsupported", Gravity.DEGRADED, "clients of user 1000, 1001 wait", "multiUser: true for the entry in"),
+        ("MPSUnsupported", Gravity.DEGRADED, "clients of user 1000, 1001 wait", "the same runAsUser: this driver's"),
+    ),
+    "containers of several users where the file has one": (
+        well(mps=mps(waiting_users=(1000,), multi_user=False)),
+        ("MPSUnsupported", Gravity.DEGRADED, "clients of user 1000 wait", "take multiUser: false out of the entry in"),
     ),
     "a start": (
         bad("Starting", driver=DriverStatus()),
@@ -399,27 +444,23 @@ def test_the_gravest_come_first_and_the_rest_in_the_order_of_the_rules():
 def test_what_a_daemon_of_mps_waits_for_is_told_of_its_gpus_where_pods_are_in_the_way():
     waits = (msgspec.structs.replace(WAITS, after=MPS), msgspec.structs.replace(WAITS, after=f"{MPS} (MPS)"))
     for wait in waits:
-        (found,) = diagnose(well(mps=mps(Phase.WAITING), devices=(device(3),), waits=(wait,)))
+        (found,) = diagnose(well(mps=mps(Phase.WAITING, waits=True), devices=(device(3),), waits=(wait,)))
         assert f"{GPU} → {wait.after} waits for team-a/train-7" in found.cause
 
 
-def test_gpus_that_join_a_daemon_only_when_no_pod_has_a_share_of_it_are_counted_and_so_is_who_they_wait_for():
-    uuids = [uuid(number) for number in range(4)]
-    wish = Wish(wanted=DaemonSpec(resource=MPS, gpus=tuple(uuids)), free=uuids, is_in_use=True)
-    running = DaemonSpec(resource=MPS, gpus=(uuid(0),))
-    course = plan_daemons({MPS: wish}, {MPS: Standing(running=running)}, Surroundings(present=uuids))
-    status = well(
-        mps=mps(text=course.steps[MPS].text, gpus=running.gpus),
-        devices=tuple(device(number, resource=MPS) for number in range(4)),
-        holders=(holding(f"{uuid(0)}::0", "new-0", MPS), holding(f"{uuid(0)}::1", "new-0", MPS)),
+def test_a_gpu_that_waits_for_the_pods_of_a_daemon_is_told_of_that_daemon_alone():
+    kept = {uuid(1): "still with the MPS control daemon"}
+    daemon = MpsDaemonStatus(
+        resource=MPS,
+        phase=Phase.READY,
+        text="a change waits: pods still use it",
+        gpus=(uuid(0), uuid(1)),
+        pending="GPU 1 leaves it",
+        holders=("team-a/a",),
     )
+    status = well(mps=MpsStatus(daemons=(daemon,), kept=kept), devices=tuple(device(number) for number in range(2)))
     (found,) = diagnose(status)
-    assert (found.reason, found.gravity) == ("ModeChangeWaiting", Gravity.NOTE)
-    assert "3 of 4 GPUs join it once no pod has a share; now team/new-0" in found.cause
-    assert "kubectl cordon" in found.remedy
-    held = msgspec.structs.replace(WAITS, gpu_uuid=uuid(3), after=MPS)
-    told = [one.cause for one in diagnose(msgspec.structs.replace(status, waits=(held,)))]
-    assert any("2 of 4 GPUs join it" in cause for cause in told)
+    assert "waits for team-a/a with its next start: GPU 1 leaves it" in found.cause
 
 
 def test_what_waits_for_nvdp_mps_before_it_is_offered_otherwise_is_told_once_for_all_of_it():

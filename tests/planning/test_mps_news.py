@@ -34,7 +34,7 @@ READY = ("MPSDaemonReady", f"{A}: the MPS control daemon answers on /mps/{A}/pip
 DIED = daemon(Phase.FAILED, exit_code=1, text="ended; next try in 2 s", last_lines=("x", "no CUDA"), restarts=3)
 FAILED = (
     "MPSDaemonFailed",
-    f"{A}: the MPS control daemon: ended; next try in 2 s; exit code 1; its log ends with: no CUDA",
+    f"{A}: MPS control daemon is down: ended; next try in 2 s; exit code 1; its log ends with: no CUDA",
 )
 
 
@@ -62,20 +62,20 @@ def test_a_death_is_told_with_exit_code_and_last_line_and_not_again_at_each_try(
 def test_an_end_for_another_reason_is_news():
     hangs = daemon(Phase.FAILED, text="does not answer within 2 s")
     _, first, second = see(view(daemon()), view(hangs), view(DIED))
-    assert first == [("MPSDaemonFailed", f"{A}: the MPS control daemon: does not answer within 2 s")]
+    assert first == [("MPSDaemonFailed", f"{A}: MPS control daemon is down: does not answer within 2 s")]
     assert second == [FAILED]
 
 
 def test_what_the_text_says_already_is_not_said_twice():
     report = daemon(Phase.FAILED, text="ended with exit code 1: no CUDA", exit_code=1, last_lines=("no CUDA",))
     ((found,),) = see(view(report))
-    assert found == ("MPSDaemonFailed", f"{A}: the MPS control daemon: ended with exit code 1: no CUDA")
+    assert found == ("MPSDaemonFailed", f"{A}: MPS control daemon is down: ended with exit code 1: no CUDA")
 
 
 def test_a_death_that_nobody_saw_is_told_when_its_successor_answers():
     again = daemon(pid=8, restarts=1, exit_code=139, last_lines=("fatal",))
     _, _, news = see(view(daemon()), view(daemon(Phase.STARTING, pid=8, restarts=1)), view(again))
-    failed = f"{A}: the MPS control daemon: has ended; exit code 139; its log ends with: fatal"
+    failed = f"{A}: MPS control daemon is down: it has ended; exit code 139; its log ends with: fatal"
     assert news == [("MPSDaemonFailed", failed), READY]
 
 
@@ -89,8 +89,24 @@ def test_a_daemon_that_was_started_anew_for_a_change_or_after_a_pause_did_not_fa
 def test_what_forbids_a_daemon_is_told_as_such():
     refused = daemon(Phase.REFUSED, text="another control daemon has this GPU: PID 99, /tmp/nvidia-mps")
     assert see(view(refused), view(refused))[0] == [
-        ("MPSUnsupported", f"{A}: the MPS control daemon: another control daemon has this GPU: PID 99, /tmp/nvidia-mps")
+        ("MPSUnsupported", f"{A}: no MPS control daemon: another control daemon has this GPU: PID 99, /tmp/nvidia-mps")
     ]
+
+
+NOT_FREE = daemon(Phase.WAITING, running=None, pid=None, text="GPU-1: not free yet: pods hold it in another form")
+NO_DRIVER = daemon(Phase.WAITING, running=None, pid=None, text="the driver is not there: libnvidia-ml.so.1 not found")
+NO_DRIVER_TOLD = ("MPSDaemonFailed", f"{A}: no MPS control daemon: {NO_DRIVER.text}")
+
+
+def test_that_a_daemon_waits_for_pods_is_no_failure_and_that_it_cannot_be_started_is_one():
+    assert see(view(NOT_FREE), view(NO_DRIVER), view(NO_DRIVER), view(daemon())) == [[], [NO_DRIVER_TOLD], [], [READY]]
+
+
+def test_a_daemon_that_was_killed_is_told_with_the_signal_and_that_once():
+    killed = daemon(Phase.FAILED, exit_code=-9, text="control daemon 7 has ended, signal 9; started anew at once")
+    ((told,), (other,)) = (*see(view(killed)), *see(view(daemon(Phase.FAILED, exit_code=-9))))
+    assert told[1] == f"{A}: MPS control daemon is down: {killed.text}"
+    assert other[1] == f"{A}: MPS control daemon is down: it does not answer; signal 9"
 
 
 def test_silence_is_told_once_for_all_and_afterwards_who_answers():
