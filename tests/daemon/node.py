@@ -6,7 +6,7 @@ import itertools
 import os
 import shutil
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +23,15 @@ _SLOTS = 14  # of one PCI domain
 FULL = os.environ.get("NVDP_CAMPAIGN") == "full"
 
 KUBELETS = ("1.36", "1.37")
-# What virtual time, planning and shorter tests show here, by the clock of a real node in ``make campaign``.
-at_length = pytest.mark.skipif(not FULL, reason="takes its time on a real node; `make campaign` does it")
 both_kubelets = pytest.mark.parametrize("version", KUBELETS)
 # The driver that the daemon asks; each on one of the kubelets, so that a requirement is still shown with both.
 both_libraries = pytest.mark.parametrize(("version", "library"), [("1.36", "simulated"), ("1.37", "compiled")])
+
+
+def at_length(test: Callable[..., None]) -> Callable[..., None]:
+    """What virtual time, planning and shorter tests show here, by the clock of a real node in ``make campaign``."""
+    why = "takes its time on a real node; `make campaign` does it"
+    return pytest.mark.campaign(pytest.mark.skipif(not FULL, reason=why)(test))
 
 
 def on_node(**settings: dict[str, Any]) -> pytest.MarkDecorator:
