@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -26,7 +26,7 @@ _REASON_WITHHELD: Final = {one.word: one for one in (Reason.MIG_INVALID, Reason.
 
 def announce_plan(before: Plan | None, after: Plan) -> tuple[Announcement, ...]:
     """Mode changes that begin to wait or are through, cordons, GPUs that take no new pods for their index, what is
-    withheld, shared resources that are new, and what containers do without.
+    withheld, shared resources that are new, another MPS root, and what containers do without.
     """
     found: list[Announcement] = []
     waited = {_key(change): change for change in before.changes} if before is not None else {}
@@ -34,6 +34,7 @@ def announce_plan(before: Plan | None, after: Plan) -> tuple[Announcement, ...]:
     found += _together([change for key, change in waits.items() if change.holder and waited.get(key) != change])
     through = [change for change in waited.values() if _is_through(change, after)]
     found += _together([msgspec.structs.replace(change, holder="") for change in through])
+    found += _announce_given_back(before, after) if before is not None else []
 
     withheld_before = before.withheld if before is not None else {}
     fresh = {
@@ -59,6 +60,7 @@ def announce_plan(before: Plan | None, after: Plan) -> tuple[Announcement, ...]:
         known = shared_before.get(resource)
         if facts.strategy is Strategy.TIME_SLICING and (known is None or known.facts.strategy is not facts.strategy):
             found.append(_unisolated(resource, listed, devices))
+    found += _announce_root(before, after) if before is not None else []
     unmet_before = before.unmet if before is not None else ()
     found += [Announcement(Reason.CONFIG_REFERENCE_UNMATCHED, text) for text in after.unmet if text not in unmet_before]
     return tuple(found)
@@ -135,8 +137,38 @@ def _key(change: ModeChange) -> tuple[str, object, object]:
 def _is_through(change: ModeChange, after: Plan) -> bool:
     """Whether the GPU has its new form now: it may also have been given up, by an edit or by the GPU's end."""
     assignment = after.assignments.get(change.gpu_uuid)
-    waits = any(other.gpu_uuid == change.gpu_uuid for other in after.changes)
+    waits = change.gpu_uuid in after.kept or any(other.gpu_uuid == change.gpu_uuid for other in after.changes)
     return not waits and assignment is not None and assignment.form == change.after
+
+
+def _announce_given_back(before: Plan, after: Plan) -> Iterator[Announcement]:
+    """What is on offer otherwise now that MPS has let go of it."""
+    gpus: dict[str, list[str]] = {}
+    for uuid in before.kept.keys() - after.kept.keys():
+        was, now = before.assignments.get(uuid), after.assignments.get(uuid)
+        if was is not None and now is not None and was.form == now.form and not now.form.mps:
+            gpus.setdefault(now.form.resource, []).append(uuid)
+    for resource, uuids in sorted(gpus.items()):
+        text = f"{join_some(sorted(uuids))}: MPS has given back its GPU; {resource} from now on"
+        yield Announcement(Reason.MODE_CHANGED, text, {"devices": sorted(uuids)})
+
+
+def _announce_root(before: Plan, after: Plan) -> Iterator[Announcement]:
+    """Containers are given what the file names; who makes that directory is told by other means."""
+    roots = {(_find_root(before, resource), _find_root(after, resource)) for resource in after.lists}
+    for old, new in sorted(roots):
+        if old and new and old != new:
+            text = (
+                f"flags.mpsRoot: {old} → {new}: new containers are given directories below {new}; the pods of nvdp and "
+                f"nvdp-mps must mount that as their MPS root too, or its daemons stay in {old} and nobody reaches them"
+            )
+            yield Announcement(Reason.CONFIG_REFERENCE_UNMATCHED, text)
+
+
+def _find_root(plan: Plan, resource: str) -> str:
+    listed = plan.lists.get(resource)
+    mps = listed.facts.mps if listed is not None else None
+    return mps.host_shm.rpartition("/")[0] if mps is not None else ""
 
 
 def _together(changes: list[ModeChange]) -> list[Announcement]:

@@ -9,6 +9,7 @@ import msgspec
 
 from nvdp.model.mps import CLIENT_DIR, DaemonReport, DaemonSpec, MpsView, Phase
 from nvdp.model.reasons import Reason
+from nvdp.planning.mps_pending import Pending
 from nvdp.planning.mps_verdicts import Sort, is_orderly, judge_text
 from nvdp.planning.wording import Announcement, join_some
 
@@ -55,6 +56,19 @@ def announce_mps(told: Told, view: MpsView, needed: Collection[str]) -> tuple[To
         daemons[resource] = _Daemon(report.phase, report.pid, report.restarts, report.exit_code, report.running)
         news += _compare(resource, before, report)
     return Told(daemons=daemons), tuple(news)
+
+
+def announce_pending(before: Mapping[str, Pending], after: Mapping[str, Pending]) -> tuple[Announcement, ...]:
+    """What daemons begin to wait with for pods, by resource. That it is over is told by the daemon's next start."""
+    found = []
+    for resource, one in sorted(after.items()):
+        known = before.get(resource)
+        if one.holders and (known is None or not known.holders or known.text != one.text):
+            pods = join_some(one.holders)
+            text = f"{resource}: MPS control daemon stays as it is until the end of {pods}; then {one.text}"
+            fields = {"resource": resource, "pods": list(one.holders)}
+            found.append(Announcement(Reason.MODE_CHANGE_WAITING, text, fields))
+    return tuple(found)
 
 
 def _is_lasting(report: DaemonReport) -> bool:

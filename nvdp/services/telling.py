@@ -20,7 +20,8 @@ from nvdp.planning.announcing import announce_emptied, announce_plan
 from nvdp.planning.devices import Device, list_instances
 from nvdp.planning.health_news import Around, announce_health
 from nvdp.planning.layout_news import announce_late_holders, announce_layouts, announce_unread_memory
-from nvdp.planning.mps_news import Told, announce_mps
+from nvdp.planning.mps_news import Told, announce_mps, announce_pending
+from nvdp.planning.mps_pending import Pending, find_pending
 from nvdp.planning.plan import Plan
 from nvdp.planning.reporting_mps import list_needed
 from nvdp.planning.wording import Announcement
@@ -44,6 +45,7 @@ class Telling:
         self._inventory: Inventory | None = None
         self._mps: MpsView | None = None
         self._told_of_mps = Told()
+        self._pending: Mapping[str, Pending] = {}
 
     def tell_scan(
         self, scan: GpusScanned, untold: AbstractSet[str], *, plan: Plan | None, holders: Iterable[Holding]
@@ -73,6 +75,8 @@ class Telling:
         self._mps = view
         self._told_of_mps, news = announce_mps(self._told_of_mps, view, list_needed(plan))
         self._announce(news)
+        before, self._pending = self._pending, find_pending(plan, view) if plan is not None else {}
+        self._announce(announce_pending(before, self._pending))
 
     def tell_plan(self, before: Plan | None, after: Plan) -> None:
         """A plan follows another one."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from nvdp.model.listing import AllocationFacts, GpuFacts, Strategy
+from nvdp.model.listing import AllocationFacts, GpuFacts, MpsFacts, Strategy
 from nvdp.model.reasons import Cause, Reason
 from nvdp.planning.announcing import announce_emptied, announce_plan, describe_changes
 from nvdp.planning.assignment import Assignment, Form, Withheld
@@ -180,6 +180,30 @@ def test_what_still_has_a_device_or_only_waits_for_pods_is_not():
     assert emptied(before, offering(GPU, A, B, healthy=False)) == []  # its new form waits for pods
     assert emptied(offering(GPU, A, B, healthy=False), plan()) == []
     assert emptied(None, plan()) == []
+
+
+def test_what_mps_keeps_has_changed_only_when_it_is_given_back():
+    forms = {A: WHOLE, B: WHOLE}
+    waiting = plan(assignments=forms, changes=[change(0, before=Form(SHARED, shared=True, mps=True), after=WHOLE)])
+    free = plan(assignments=forms)
+    kept = msgspec.structs.replace(free, kept=dict.fromkeys(forms, "kept for MPS"))
+    assert told(waiting, kept) == []
+    assert told(kept, free) == [(Reason.MODE_CHANGED, f"{A}, {B}: MPS has given back its GPU; {GPU} from now on")]
+    assert told(kept, plan()) == told(free, free) == []
+
+
+def test_another_mps_root_is_warned_of_once_as_nobody_may_have_mounted_it():
+    def below(root):
+        mps = MpsFacts(host_pipe=f"{root}/m/pipe", host_shm=f"{root}/shm", client_pipe="/mps/m/pipe")
+        lists = {
+            name: msgspec.structs.replace(listed(name), facts=AllocationFacts(gpus=(), mps=mps)) for name in ("m", "n")
+        }
+        return plan(lists=lists)
+
+    ((reason, text),) = told(below("/run/nvidia/mps"), below("/mps"))
+    assert reason is Reason.CONFIG_REFERENCE_UNMATCHED
+    assert text.startswith("flags.mpsRoot: /run/nvidia/mps → /mps: new containers are given directories below /mps; ")
+    assert told(below("/mps"), below("/mps")) == told(None, below("/mps")) == told(plan(), below("/mps")) == []
 
 
 def shared_plan(*uuids, strategy=Strategy.TIME_SLICING):

@@ -6,7 +6,9 @@ import msgspec
 import pytest
 
 from nvdp.model.mps import DaemonSpec
-from nvdp.planning.mps_pending import describe_next, find_pending
+from nvdp.model.reasons import Reason
+from nvdp.planning.mps_news import announce_pending
+from nvdp.planning.mps_pending import Pending, describe_next, find_pending
 from nvdp.planning.reporting_mps import build_mps, find_withheld
 from tests.planning.mps_values import SILENT, card, mps_file, plan_of, ready, seen
 from tests.planning.values import answer, holding, uuid
@@ -62,6 +64,19 @@ def test_a_gpu_that_pods_hold_otherwise_is_not_what_the_daemon_waits_with():
 def test_a_daemon_that_is_not_wanted_any_more_ends():
     whole = plan_of("{}", card(0), card(1), **HELD, by_mps={MPS: (uuid(0),)}, means=seen(ready(BOTH)))
     assert find_pending(whole, ready(BOTH))[MPS].text == "it ends"
+
+
+def test_what_begins_to_wait_is_told_once_with_the_pods_however_many_of_them_end():
+    waits = Pending(text="GPU 1 leaves it", holders=("team/a", "team/b"))
+    fewer, nobody = (msgspec.structs.replace(waits, holders=names) for names in (("team/b",), ()))
+    (told,) = announce_pending({}, {MPS: waits})
+    assert (told.reason, told.fields) == (Reason.MODE_CHANGE_WAITING, {"resource": MPS, "pods": ["team/a", "team/b"]})
+    assert (
+        told.text == f"{MPS}: MPS control daemon stays as it is until the end of team/a, team/b; then GPU 1 leaves it"
+    )
+    assert announce_pending({MPS: waits}, {MPS: fewer}) == announce_pending({}, {MPS: nobody}) == ()
+    assert len(announce_pending({MPS: nobody}, {MPS: fewer})) == 1
+    assert len(announce_pending({MPS: waits}, {MPS: msgspec.structs.replace(waits, text="it ends")})) == 1
 
 
 def test_each_kind_of_change_is_told_once():
