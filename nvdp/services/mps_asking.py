@@ -8,11 +8,11 @@ from typing import Final
 import msgspec
 
 from nvdp.errors import HostError
-from nvdp.model.mps import DaemonSpec
+from nvdp.model.mps import DaemonSpec, Phase
 from nvdp.model.reasons import Reason
 from nvdp.mps.control import ControlPipe, ControlUnaskableError
 from nvdp.mps.places import DAEMON_LOG, Places
-from nvdp.services.mps_left import ask_limits
+from nvdp.services.mps_left import Adopted, ask_limits
 from nvdp.services.mps_node import Node
 from nvdp.services.mps_running import count_clients, find_silence, set_limits
 from nvdp.services.mps_users import WaitingUsers
@@ -37,9 +37,10 @@ class Asking:
     was asked. Times are monotonic seconds.
     """
 
-    def __init__(self, resource: str, places: Places, pipe: ControlPipe, node: Node) -> None:
+    def __init__(
+        self, resource: str, places: Places, pipe: ControlPipe, node: Node, *, adopted: Adopted | None
+    ) -> None:
         self._resource = resource
-        self._places = places
         self._pipe = pipe
         self._log = node.log
         self._times = node.times
@@ -48,13 +49,15 @@ class Asking:
         self._users = WaitingUsers(
             resource, logs, log=node.log, is_alive=node.is_client_alive, waiting_s=node.times.waiting_s
         )
-        self.begin()
+        self.begin(adopted)
 
-    def begin(self, *, owes_limits: bool = False, are_limits_known: bool = True) -> None:
-        """There is another daemon, or none any more. ``owes_limits``: it may lack those that it was to get."""
+    def begin(self, adopted: Adopted | None = None, *, owes_limits: bool = False) -> None:
+        """There is another daemon, or none any more. One that was never ready may lack the limits that it is to get."""
         self._clients_due_at = self.answered_at = self._clock()
+        self._are_limits_known = adopted is None or adopted.are_limits_known
         self._owes_limits = owes_limits
-        self._are_limits_known = are_limits_known
+        if adopted is not None and adopted.are_limits_known and adopted.report.phase is not Phase.READY:
+            self._owes_limits = True
         self.clients: Clients | None = None
         self.waiting_users: tuple[int, ...] = ()
         self.silent_since: float | None = None
@@ -104,13 +107,6 @@ class Asking:
             self.look_at_clients()
             self._clients_due_at = self._clock() + self._times.clients_s
         self.waiting_users = () if running.multi_user else self._users.look(now=now)
-
-    def cut_logs(self) -> None:
-        """Its logs grow with every question, and with all that it says itself."""
-        try:
-            self._places.cut_logs()
-        except HostError as error:
-            self._log(Reason.STATE_DAMAGED, str(error), resource=self._resource)
 
     def look_at_clients(self) -> bool:
         """Ask for servers and clients; whether it told. If not, they stay as they were."""

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
+from nvdp.log import Log
 from nvdp.model.mps import DaemonReport, DaemonSpec, Phase
+from nvdp.model.reasons import Reason
+from nvdp.mps.process import DaemonProcess
 from nvdp.services.mps_asking import Clients
 from nvdp.services.mps_events import DaemonSeen, MpsPost
 from nvdp.services.mps_left import Adopted
@@ -56,7 +59,16 @@ class Card:
             self._post(self.seen)
 
 
-def describe_spec(spec: DaemonSpec) -> str:
+def tell_up(log: Log, process: DaemonProcess, running: DaemonSpec, *, target: DaemonSpec) -> None:
+    """A daemon is ready, which may lack an option of what it was to be."""
+    text = f"control daemon {process.pid} answers: {_describe(running)}"
+    log(Reason.MPS_DAEMON_READY, text, resource=running.resource, pid=process.pid, gpus=list(running.gpus))
+    if running != target:
+        text = "this driver's control daemon has no multiUser: pods of different users wait for each other"
+        log(Reason.MPS_UNSUPPORTED, text, resource=running.resource)
+
+
+def _describe(spec: DaemonSpec) -> str:
     """``2 GPUs, 25 % threads, 9216 MiB``."""
     memory = sorted(set(spec.memory_mib.values()))
     parts = [

@@ -11,14 +11,17 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from nvdp.errors import HostError
+from nvdp.model.reasons import Reason
+from nvdp.mps.places import Places
 from nvdp.mps.process import DaemonProcess
 from nvdp.planning.daemon_course import Stage
 from nvdp.services.mps_events import Order
 from nvdp.services.mps_left import Adopted
 from nvdp.services.mps_node import Node
-from nvdp.services.mps_work import ENDING, DaemonWork
+from nvdp.services.mps_work import DaemonWork
 
-_LONG_S: Final = 3600.0
+_CUT_S: Final = 1.0
 
 
 class _Ended(msgspec.Struct, frozen=True):
@@ -44,6 +47,8 @@ class DaemonActor:
     def __init__(self, resource: str, node: Node, *, adopted: Adopted | None = None) -> None:
         self.resource = resource
         self._clock = node.clock
+        self._log = node.log
+        self._watched = Places(node.mps_dir, resource)
         self._inbox: queue.SimpleQueue[_Message] = queue.SimpleQueue()
         self._latest = Order(stage=Stage.WAIT)
         self._work = DaemonWork(resource, node, adopted=adopted, on_up=self._watch, is_over=self._is_over)
@@ -95,7 +100,7 @@ class DaemonActor:
 
     def _is_over(self) -> bool:
         """Whether an end was ordered that waits for nobody, whatever is being done just now."""
-        return self._latest.by_force and self._latest.stage in ENDING
+        return self._latest.by_force and self._latest.is_end
 
     def _wait(self) -> bool:
         """Until something is due or comes in; False at the end."""
@@ -119,12 +124,18 @@ class DaemonActor:
         message.process.close()
 
     def _watch(self, process: DaemonProcess) -> None:
-        """Have the end of the process noticed at once."""
+        """Have the end of the process noticed at once, and its logs cut until then: one that hangs may write on."""
 
         def wait() -> None:
-            while not process.wait(_LONG_S):
-                pass
+            while not process.wait(_CUT_S):
+                self._cut_logs()
             self._inbox.put(_Ended(process))
 
         self._watcher = threading.Thread(target=wait, name=self.threads[1], daemon=True)
         self._watcher.start()
+
+    def _cut_logs(self) -> None:
+        try:
+            self._watched.cut_logs()
+        except HostError as error:
+            self._log(Reason.STATE_DAMAGED, str(error), resource=self.resource)

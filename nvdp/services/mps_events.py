@@ -29,6 +29,11 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     watches_clients: bool = False
     is_in_use: bool = False
 
+    @property
+    def is_end(self) -> bool:
+        """Whether what runs is to end."""
+        return self.stage in {Stage.END, Stage.NOTHING}
+
 
 class DaemonSeen(msgspec.Struct, frozen=True, kw_only=True):
     """How it is with one daemon, whenever that changed. ``order`` is the number of the last order that was taken.

@@ -6,15 +6,18 @@ from collections.abc import Callable
 from typing import Any
 
 from nvdp.log import Log
+from nvdp.model.mps import Phase
 from nvdp.model.reasons import Reason
+from nvdp.services.mps_card import Card
 from nvdp.services.mps_running import Times, is_power_of_two
 
 
 class Failures:
     """Used by one thread. The first start after a failure may follow at once, the next ones wait longer and longer."""
 
-    def __init__(self, resource: str, *, log: Log, times: Times, clock: Callable[[], float]) -> None:
+    def __init__(self, resource: str, card: Card, *, log: Log, times: Times, clock: Callable[[], float]) -> None:
         self._resource = resource
+        self._card = card
         self._log = log
         self._times = times
         self._clock = clock
@@ -44,13 +47,17 @@ class Failures:
         """What failed so far is over: something else is started next."""
         self._count = 0
 
-    def describe(self, text: str) -> str:
-        """With when it is started anew."""
-        delay_s = self._times.find_delay_s(self._count)
-        return f"{text}; started anew {f'in {delay_s:g} s' if delay_s else 'at once'}"
+    def tell(
+        self, text: str, *, runs: bool, exit_code: int | None = None, lines: tuple[str, ...] = (), **more: str
+    ) -> None:
+        """Report and log what went wrong, and when it is started anew unless it still ``runs``.
 
-    def tell(self, text: str, *, exit_code: int | None, lines: tuple[str, ...], **more: str) -> None:
-        """What fails again and again is told the first time, the second, the fourth and so on."""
+        What fails again and again is logged the first time, the second, the fourth and so on.
+        """
+        if not runs:
+            delay_s = self._times.find_delay_s(self._count)
+            text = f"{text}; started anew {f'in {delay_s:g} s' if delay_s else 'at once'}"
+        self._card.report(phase=Phase.FAILED, text=text, exit_code=exit_code, last_lines=lines)
         if is_power_of_two(max(1, self._count)):
             told: dict[str, Any] = {**more, "exit_code": exit_code} if exit_code is not None else {**more}
             self._log(Reason.MPS_DAEMON_FAILED, text, resource=self._resource, last_lines=list(lines), **told)

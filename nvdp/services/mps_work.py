@@ -17,7 +17,7 @@ from nvdp.mps.places import Places
 from nvdp.mps.process import DaemonProcess
 from nvdp.planning.daemon_course import Stage
 from nvdp.services.mps_asking import Asking
-from nvdp.services.mps_card import Card, describe_spec
+from nvdp.services.mps_card import Card, tell_up
 from nvdp.services.mps_events import Order
 from nvdp.services.mps_failures import Failures
 from nvdp.services.mps_left import Adopted, find_unknown
@@ -32,8 +32,6 @@ from nvdp.services.mps_running import (
     read_last_lines,
 )
 
-ENDING: Final = frozenset({Stage.END, Stage.NOTHING})
-"""Orders to end what runs."""
 _LONG_S: Final = 3600.0
 _STUCK_S: Final = 10.0  # between tries to end a daemon that no signal ends
 
@@ -64,16 +62,11 @@ class DaemonWork:
         self._is_over = is_over
         self._places = Places(node.mps_dir, resource)
         self._pipe = ControlPipe(node.program.name, self._places.pipe_dir, limit_s=node.times.question_s)
-        self._asking = Asking(resource, self._places, self._pipe, node)
-        if adopted is not None:
-            self._asking.begin(
-                owes_limits=adopted.are_limits_known and adopted.report.phase is not Phase.READY,
-                are_limits_known=adopted.are_limits_known,
-            )
+        self._asking = Asking(resource, self._places, self._pipe, node, adopted=adopted)
         self._order = Order(stage=Stage.WAIT)
         self._card = Card(resource, node.post, adopted)
         self._obstacles = Obstacles(resource, self._places, find_own_pids=node.find_own_pids, log=node.log)
-        self._failures = Failures(resource, log=node.log, times=node.times, clock=node.clock)
+        self._failures = Failures(resource, self._card, log=node.log, times=node.times, clock=node.clock)
         self._starts = adopted.report.restarts + 1 if adopted is not None else 0
         self.process = adopted.process if adopted is not None else None
         self.due_at = self._check_due_at = self._clock()
@@ -101,7 +94,7 @@ class DaemonWork:
         self.due_at = now + self._times.probe_s
         if self.process is None:
             self._prepare(now)
-        elif self._order.stage not in ENDING or not self._end(self.process):
+        elif not self._order.is_end or not self._end(self.process):
             self._tend(self.process, now)
 
     def _prepare(self, now: float) -> None:
@@ -122,7 +115,6 @@ class DaemonWork:
 
     def _tend(self, process: DaemonProcess, now: float) -> None:
         """What is to be done with a daemon that runs."""
-        self._asking.cut_logs()
         silence = self._asking.find_silence(is_in_use=self._order.is_in_use)
         if silence:
             self._bear(process, silence)
@@ -159,10 +151,10 @@ class DaemonWork:
         if self._card.daemon.phase is not Phase.FAILED:
             rest = f"pods may use it, so that it gets {patience_s:g} s" if is_in_use else "it is replaced"
             rest = "it runs on, and is asked again" if self._asking.unasked else rest
-            self._fail(f"{silence}; {rest}", lines=read_last_lines(self._places))
+            self._failures.tell(f"{silence}; {rest}", runs=True, lines=read_last_lines(self._places))
             self._card.show()
         if self._asking.has_been_silent(patience_s) and self._finish(process, hears=False):
-            self._note_failure()
+            self._failures.note()
 
     def _check(self, now: float) -> None:
         """Look for what would be in the way of the target; that may be a daemon that is the target already."""
@@ -204,22 +196,18 @@ class DaemonWork:
         self._failures.note_ready()
         self._card.report(phase=Phase.READY, text="")
         self._on_up(process)
-        text = f"control daemon {process.pid} answers: {describe_spec(running)}"
-        self._log(Reason.MPS_DAEMON_READY, text, resource=self._resource, pid=process.pid, gpus=list(running.gpus))
+        tell_up(self._log, process, running, target=target)
         if running != target:
             self._card.change(lacks_multi_user=True)
-            text = "this driver's control daemon has no multiUser: pods of different users wait for each other"
-            self._log(Reason.MPS_UNSUPPORTED, text, resource=self._resource)
 
     def _note_failed_start(self, error: HostError) -> None:
         self._forget()
         if isinstance(error, StartCancelledError):
             self._card.report(phase=Phase.WAITING, text="")
-            self.due_at = self._clock()
             return
         exit_code, lines = (error.exit_code, error.last_lines) if isinstance(error, NotUpError) else (None, ())
-        self._note_failure()
-        self._fail(str(error), exit_code=exit_code, lines=lines)
+        self._failures.note()
+        self._failures.tell(str(error), runs=False, exit_code=exit_code, lines=lines)
 
     def _note_process(self, process: DaemonProcess, running: DaemonSpec) -> None:
         """There is one, which is not up yet."""
@@ -236,7 +224,7 @@ class DaemonWork:
         if adopted is None:
             return False
         self.process = adopted.process
-        self._asking.begin(are_limits_known=False)
+        self._asking.begin(adopted)
         self._card.take_over(adopted)
         self._on_up(adopted.process)
         self.due_at = now
@@ -261,26 +249,27 @@ class DaemonWork:
         """Have it gone; False if it stays, which is tried again later. ``hears``: it may be told by its pipe."""
         if not end_daemon(process, self._pipe if hears else None, times=self._times):
             self.due_at = self._clock() + _STUCK_S
-            self._fail(f"no signal ends process {process.pid}: it sleeps in the driver; see dmesg for messages of NVRM")
+            text = f"no signal ends process {process.pid}: it sleeps in the driver; see dmesg for messages of NVRM"
+            self._failures.tell(text, runs=True)
             return False
         self._forget()
-        self.due_at = self._clock()
         return True
 
     def note_end(self, process: DaemonProcess) -> None:
         """It has ended, and nobody ordered that."""
         process.kill()  # its servers: the next one could not use their GPUs
         self._forget()
-        self._note_failure()
-        code = process.exit_code
+        self._failures.note()
+        code, lines = process.exit_code, read_last_lines(self._places)
         text = f"control daemon {process.pid} has ended, {describe_exit(code)}"
-        self._fail(text, exit_code=code, lines=read_last_lines(self._places))
+        self._failures.tell(text, runs=False, exit_code=code, lines=lines)
 
     def note_defect(self, error: Exception) -> None:
         """What was done came to something that nobody expected: what runs goes on, what is left to remove stays."""
         described = describe_exception(error)
         self._failures.note()
-        self._fail(f"a defect of nvdp, please report it: {described['error']}", trace=described["trace"])
+        text = f"a defect of nvdp, please report it: {described['error']}"
+        self._failures.tell(text, runs=self.process is not None, trace=described["trace"])
         self.due_at = max(self._failures.retry_at, self._clock() + self._times.probe_s)
         if self.process is None and self._order.stage is Stage.NOTHING:
             self._card.change(is_gone=True, cleared=frozenset(), refused="")
@@ -291,18 +280,7 @@ class DaemonWork:
         self._asking.begin()
         self._card.report(running=None, pid=None, started=None)
         self._show_asked()
-
-    def _note_failure(self) -> None:
-        """The next start has to wait: by how long depends on how many failures there were."""
-        self._failures.note()
         self.due_at = self._clock()
-
-    def _fail(self, text: str, *, exit_code: int | None = None, lines: tuple[str, ...] = (), **more: str) -> None:
-        """Say what went wrong, and when it is started anew, unless it still runs."""
-        if self.process is None:
-            text = self._failures.describe(text)
-        self._card.report(phase=Phase.FAILED, text=text, exit_code=exit_code, last_lines=lines)
-        self._failures.tell(text, exit_code=exit_code, lines=lines, **more)
 
     def _remove(self) -> None:
         """Take away what is left of a resource that is no more."""

@@ -22,7 +22,7 @@ from tests.daemon.node import at_length, build_config, gpu_uuid
 from tests.daemon.process import check_line, wait_until
 
 FIRST, SECOND = gpu_uuid(0), gpu_uuid(1)
-HUNG_S = 5.0
+HUNG_S = 10.0  # half of it, where the processes that ask get their turn at once
 
 
 def has_ended(pid: int) -> bool:
@@ -90,6 +90,7 @@ def mps(root, machine, config_map) -> Iterator[Side]:
             assert line["reason"] != "ServiceRestarted"
 
 
+@at_length
 def test_a_stop_ends_all_daemons_and_leaves_the_node_as_it_was(mps):
     keeper = mps.start()
     pid = mps.find_pid()
@@ -102,12 +103,17 @@ def test_a_stop_ends_all_daemons_and_leaves_the_node_as_it_was(mps):
     mps.assert_clean()
 
 
-def test_a_kill_leaves_daemons_and_clients_to_the_next_process(mps):
-    mps.start()
+def test_a_kill_leaves_daemons_and_clients_to_the_next_process_which_touches_nothing_before(mps):
+    first = mps.start()
     before = mps.wait(lambda daemon: daemon.phase is Phase.READY, "a daemon")
+    keeper, never = mps.start(), mps.start()
+    for waiting in (keeper, never):
+        waiting.log.wait_for("Starting", text="another nvdp mps has this MPS root")
+        assert (waiting.probe("/readyz").status, waiting.probe("/healthz").status) == (503, 200)
+    assert never.stop().code == 0
     with MpsClient(mps.pipe()) as client:
-        mps.keepers[0].kill()
-        keeper = mps.start()
+        assert mps.report.pid == first.pid
+        first.kill()
         mps.wait_report_of(keeper)
         after = mps.wait(lambda daemon: daemon.phase is Phase.READY and daemon.clients == 1, "the daemon again")
         assert (after.pid, after.started, after.restarts) == (before.pid, before.started, 0)
@@ -124,6 +130,7 @@ def test_a_kill_leaves_daemons_and_clients_to_the_next_process(mps):
     mps.assert_clean()
 
 
+@at_length
 @pytest.mark.parametrize("rest", ["{garbage", None])
 def test_without_the_report_of_a_process_that_was_killed_nothing_is_ended_under_clients_and_no_mode_is_lost(mps, rest):
     mps.start()
@@ -144,6 +151,7 @@ def test_without_the_report_of_a_process_that_was_killed_nothing_is_ended_under_
     mps.assert_clean()
 
 
+@at_length
 def test_what_a_kill_of_all_left_behind_the_next_start_puts_right_though_mps_is_over(mps):
     mps.start()
     pid = mps.find_pid()
@@ -190,27 +198,8 @@ def test_the_word_of_the_plugin_counts_whatever_the_file_says(mps):
     wait_until(lambda: not mps.report.claims, what="all modes put back")
 
 
-def test_of_two_at_once_one_waits_and_touches_nothing_until_it_is_alone_or_told_to_stop(mps):
-    first = mps.start()
-    pid = mps.find_pid()
-    second, third = mps.start(), mps.start()
-    for keeper in (second, third):
-        keeper.log.wait_for("Starting", text="another nvdp mps has this MPS root")
-        assert keeper.probe("/readyz").status == 503
-        assert keeper.probe("/healthz").status == 200
-    assert third.stop().code == 0
-    with MpsClient(mps.pipe()) as client:
-        assert mps.report.pid == first.pid
-        first.kill()
-        mps.wait_report_of(second)
-        assert mps.find_pid() == pid
-        assert client.is_served
-    assert second.stop().code == 0
-    mps.assert_clean()
-
-
 @at_length
-def test_a_daemon_that_hangs_is_failed_within_five_seconds_and_replaced(mps):
+def test_a_daemon_that_hangs_is_failed_within_seconds_and_replaced(mps):
     mps.start()
     pid = mps.find_pid()
     wait_until(lambda: "get_server_list" in mps.journal.list_commands(mps.pipe()), what="no clients, as is known")
@@ -250,6 +239,7 @@ def test_a_pause_ends_what_nobody_uses_and_lets_go_of_the_driver(mps):
     mps.assert_clean()
 
 
+@at_length
 def test_a_start_in_a_pause_does_not_touch_the_driver_though_modes_are_to_be_put_back(mps):
     mps.start()
     pid = mps.find_pid()

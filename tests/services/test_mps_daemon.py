@@ -10,6 +10,7 @@ import signal
 import tempfile
 from pathlib import Path
 
+import msgspec
 import psutil
 import pytest
 
@@ -34,7 +35,7 @@ from tests.daemon.process import LIMIT_S, wait_until
 GPU = "nvidia.com/gpu"
 A, B = "GPU-00000000-aaaa", "GPU-00000001-bbbb"
 QUICK = Times(
-    question_s=1.0,
+    question_s=5.0,
     probe_s=0.05,
     second_try_s=0.05,
     clients_s=0.05,
@@ -45,6 +46,7 @@ QUICK = Times(
     up_s=8.0,
     first_delay_s=0.1,
 )
+HURRIED = msgspec.structs.replace(QUICK, question_s=1.0)  # for daemons that do not answer
 
 
 def spec(*gpus, **facts):
@@ -86,6 +88,10 @@ class Bench:
         )
         self.actor = DaemonActor(GPU, node, adopted=adopted)
         self.actor.start()
+
+    def hurry(self, question_s=HURRIED.question_s):
+        self.actor.close()
+        self.build(times=msgspec.structs.replace(HURRIED, question_s=question_s))
 
     def find_own_pids(self):
         if self.defect is not None:
@@ -185,17 +191,20 @@ def test_a_program_without_multi_user_is_used_without_it_and_that_is_told(bench)
 
 
 def test_a_daemon_that_hangs_has_failed_and_is_replaced_if_it_serves_nobody(bench):
+    bench.hurry(0.5)
     first = bench.start(spec(A))
     bench.wait(lambda seen: seen.are_clients_known)
     bench.orders.hang(bench.pipe)
     failed = bench.wait_phase(Phase.FAILED)
-    assert "no answer within 1 s" in failed.text
+    assert "no answer within 0.5 s" in failed.text
     wait_until(lambda: not psutil.pid_exists(first.pid), what="its end")
     bench.orders.hang(bench.pipe, hangs=False)
     assert bench.wait_phase(Phase.READY).pid != first.pid
 
 
+@at_length
 def test_a_daemon_that_misses_one_question_as_when_we_were_halted_ourselves_goes_on(bench):
+    bench.hurry()
     first = bench.start(spec(A))
     bench.orders.hang(bench.pipe)
     bench.wait_phase(Phase.FAILED)
@@ -205,12 +214,13 @@ def test_a_daemon_that_misses_one_question_as_when_we_were_halted_ourselves_goes
 
 @at_length
 def test_a_daemon_that_hangs_while_pods_hold_it_gets_its_time_though_no_client_of_it_was_counted(bench):
+    bench.hurry()
     first = bench.start(spec(A))
     bench.order(Stage.KEEP, is_in_use=True)
     bench.wait(lambda seen: seen.order == bench.number)
     bench.orders.hang(bench.pipe)
     assert "pods may use it" in bench.wait_phase(Phase.FAILED).text
-    asked = 2 * QUICK.question_s + QUICK.probe_s
+    asked = 2 * HURRIED.question_s + QUICK.probe_s
     assert not wait_gone(first.pid, 3 * asked)
     bench.orders.hang(bench.pipe, hangs=False)
     assert bench.wait_phase(Phase.READY).pid == first.pid
@@ -218,6 +228,7 @@ def test_a_daemon_that_hangs_while_pods_hold_it_gets_its_time_though_no_client_o
 
 @at_length
 def test_a_daemon_that_hangs_while_it_has_clients_gets_its_time_and_goes_on(bench):
+    bench.hurry()
     first = bench.start(spec(A))
     with MpsClient(bench.pipe) as client:
         bench.wait(lambda seen: seen.daemon.clients == 1)
@@ -283,6 +294,7 @@ def test_a_daemon_that_an_earlier_process_started_is_taken_over_with_its_clients
     assert bench.seen.daemon.exit_code is None
 
 
+@at_length
 def test_limits_are_set_anew_if_the_earlier_process_may_not_have_come_so_far(bench):
     bench.places.prepare()
     process = start_daemon(str(bench.program), spec(A), bench.places, multi_user=True)
@@ -293,8 +305,7 @@ def test_limits_are_set_anew_if_the_earlier_process_may_not_have_come_so_far(ben
     assert f"set_default_device_pinned_mem_limit {A} 9216M" in bench.journal.list_commands(bench.pipe)
 
 
-@pytest.mark.parametrize("stage", [Stage.START, Stage.CHECK])
-def test_a_daemon_that_nobody_knows_any_more_is_taken_over_with_its_clients_and_asked_for_its_limits(bench, stage):
+def test_a_daemon_that_nobody_knows_any_more_is_taken_over_with_its_clients_and_asked_for_its_limits(bench):
     bench.places.prepare()
     orphan = start_daemon(str(bench.program), spec(A, B), bench.places, multi_user=True)
     wait_until((bench.pipe / "control").exists, what="its socket")
@@ -302,7 +313,7 @@ def test_a_daemon_that_nobody_knows_any_more_is_taken_over_with_its_clients_and_
         pipe = ControlPipe(str(bench.program), bench.pipe)
         pipe.set_thread_percent(25)
         pipe.set_memory_limit(A, 9216)
-        bench.order(stage, spec(A))
+        bench.order(Stage.CHECK, spec(A))
         daemon = bench.wait_phase(Phase.READY)
         assert (daemon.pid, daemon.running) == (orphan.pid, spec(A, B, memory_mib={A: 9216}))
         assert client.is_served
@@ -318,7 +329,7 @@ def test_a_program_that_is_gone_costs_a_daemon_that_lives_nothing(bench):
     bench.order(Stage.END)
     seen = bench.wait(lambda seen: seen.order == bench.number)
     assert seen.daemon.pid == first.pid
-    assert not wait_gone(first.pid, 10 * QUICK.probe_s)
+    assert not wait_gone(first.pid, 4 * QUICK.probe_s)
     Path(f"{bench.program}.away").rename(bench.program)
     bench.order(Stage.KEEP)
     assert bench.wait_phase(Phase.READY).pid == first.pid
@@ -343,7 +354,9 @@ def test_one_answer_that_is_late_is_no_silence_of_a_daemon_that_pods_use(answers
     assert find_silence(Pipe(), is_in_use=is_in_use, times=QUICK) == silence
 
 
+@at_length
 def test_an_end_by_force_interrupts_a_start_that_hangs(bench):
+    bench.hurry(0.5)
     bench.orders.hang()
     bench.order(Stage.START, spec(A))
     pid = bench.wait(lambda seen: seen.daemon.pid).daemon.pid

@@ -7,6 +7,7 @@ import pytest
 from nvdp.errors import HostError
 from nvdp.model.mps import HEARTBEAT_S, SILENT_S, DaemonReport, MpsReport, Phase
 from nvdp.services.mps_reporting import Reporter
+from tests.daemon.node import at_length
 from tests.daemon.process import wait_until
 
 GPU = "nvidia.com/gpu"
@@ -66,6 +67,7 @@ def reporter(file, clock, told):
     reporter.stop()
 
 
+@at_length
 def test_a_change_is_written_at_once_and_a_heartbeat_without_one(file, reporter):
     reporter.start()
     reporter.publish(READY, answered={GPU: 100.0}, heard="")
