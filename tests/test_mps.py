@@ -102,6 +102,19 @@ def test_a_silence_of_nvdp_mps_takes_the_devices_away_until_it_is_heard_again():
     assert causes(node, MPS) == {None}
 
 
+def test_the_end_of_the_pods_that_a_daemon_waits_for_is_seen_soon():
+    node = started(by_mps())
+    node.allocate("a", f"{A}::0", GPU)
+    node.read(by_mps(defaultActiveThreadPercentage=20), text=b"version: v1")
+    node.run(60.0)
+    assert node.holders.waiting
+    assert node.mps.view.daemons[GPU].running.thread_percent == 50
+    del node.pods["a"]
+    node.run(SOON_S)
+    assert node.mps.view.daemons[GPU].running.thread_percent == 20
+    assert not node.holders.waiting
+
+
 def test_clients_that_come_and_go_make_no_plan():
     node = started(MIXED)
     plans = node.record.plans

@@ -20,6 +20,7 @@ from nvdp.planning.granted import Granted, restore_granted
 from nvdp.planning.holders import count_held_elsewhere
 from nvdp.planning.indices import keep_indices, restore_indices
 from nvdp.planning.means import OBSTACLES
+from nvdp.planning.mps_pending import find_pending
 from nvdp.planning.plan import Inputs, Plan, build_plan
 from nvdp.planning.provision import uses_cdi
 from nvdp.planning.withdrawal import QUIET_S
@@ -65,6 +66,7 @@ class Planner:
         self._cause: Cause | None = None
         self._stale = False
         self._owes_wish = False
+        self._awaits_daemons = False
         self._in_specs: frozenset[str | CdiClass] = frozenset()
         self._leaving: frozenset[str | CdiClass] = frozenset()
         self._leaving_since = float("-inf")
@@ -85,7 +87,8 @@ class Planner:
     @property
     def waits(self) -> bool:
         """Whether something waits for holders."""
-        return self._owes_wish or (self.plan is not None and self.plan.waiting)
+        is_plan = self.plan is not None and self.plan.waiting
+        return self._owes_wish or self._awaits_daemons or is_plan
 
     def mark(self, cause: Cause | None = None) -> None:
         """The next turn plans anew; ``cause`` is what its lists change for."""
@@ -201,6 +204,7 @@ class Planner:
                 )
             )
             waits = self._wish(config, plan, scan, held)
+            self._awaits_daemons = bool(find_pending(plan, self.mps))
         except Exception as error:  # noqa: BLE001 - a defect in planning must not take away what is given out
             text = f"{type(error).__name__}: {error}"
             if text != self.error:
