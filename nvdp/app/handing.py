@@ -17,9 +17,10 @@ from nvdp.host.mps_grants import load_grants, write_grants
 from nvdp.log import Log
 from nvdp.model.cdi import CdiState, CdiWish
 from nvdp.model.cdi_spec import encode_spec
-from nvdp.model.mps import MpsGrants, Phase
+from nvdp.model.mps import MpsGrants
 from nvdp.planning.cdi import build_specs, find_problems
 from nvdp.planning.cdi_news import build_state, decode_specs, join_problems
+from nvdp.planning.mps_verdicts import is_out_of_order
 from nvdp.services.cdi import CdiService
 from nvdp.services.events import Post
 from nvdp.services.granting import GrantService
@@ -93,7 +94,7 @@ def foresee_daemons(options: ProcessOptions, grants: MpsGrants) -> tuple[str, ..
     return tuple(
         f"{resource}: its MPS control daemon is no good now: {daemon.text}"
         for resource, daemon in daemons.items()
-        if daemon.phase in {Phase.FAILED, Phase.REFUSED}
+        if is_out_of_order(daemon.phase, daemon.text)
     )
 
 

@@ -85,8 +85,13 @@ def _build_changes(changes: Changes) -> dict[str, Any]:
                 "after": _build_form(one.after),
                 "how": one.how.value,
                 "holders": list(one.holders),
+                "daemon": one.daemon or None,
             }
             for one in changes.devices
+        ],
+        "daemons": [
+            {"resource": one.resource, "text": one.text, "how": one.how.value, "holders": list(one.holders)}
+            for one in changes.daemons
         ],
         "resources": None
         if changes.counts is None

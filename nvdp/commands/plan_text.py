@@ -12,7 +12,7 @@ from nvdp.app.preview import Outlook, Teller
 from nvdp.commands.mig_text import list_tree
 from nvdp.model.platforms import Platform
 from nvdp.planning.assignment import Form
-from nvdp.planning.changes import Changes, DeviceChange, How
+from nvdp.planning.changes import Changes, DaemonChange, DeviceChange, How
 from nvdp.planning.comparison import Comparison
 from nvdp.planning.left_out import LeftOut
 from nvdp.planning.preview import Preview, Row
@@ -113,6 +113,7 @@ def _describe_left_out(one: LeftOut) -> str:
 
 def _build_changes(changes: Changes, told_by: Teller | None, shorten: Shorten) -> str:
     rows = [(shorten(one.gpu_uuid), _describe_change(one), _describe_how(one)) for one in changes.devices]
+    rows += [(one.resource, f"MPS control daemon: {one.text}", _describe_how(one)) for one in changes.daemons]
     lines = list(_align(rows))
     if any(one.how is How.WAITS for one in changes.devices):
         lines.append(_GOAL)
@@ -145,9 +146,14 @@ def _name_form(form: Form | None, *, whole: bool) -> str:
     return str(form) if whole else form.resource
 
 
-def _describe_how(change: DeviceChange) -> str:
+def _describe_how(change: DeviceChange | DaemonChange) -> str:
     pods = _some(change.holders, _MAX_NAMED)
     match change.how:
+        case How.WAITS if isinstance(change, DeviceChange) and change.daemon:
+            what = f"{change.daemon}, of the same MPS control daemon,"
+            return f"waits: {what} is held by {pods} ({_MODE_CHANGE}: when-free)"
+        case How.ENDS_CLIENTS:
+            return f"at once, which ends what computes in {pods} ({_MODE_CHANGE}: immediate)"
         case How.WAITS:
             return f"waits: held by {pods} ({_MODE_CHANGE}: when-free)"
         case How.SHARED_AT_ONCE:

@@ -9,7 +9,6 @@ from itertools import product
 
 from nvdp.metrics import catalog
 from nvdp.metrics.catalog import Metric
-from nvdp.model.mps import Phase
 from nvdp.model.status import EXCLUDED, DeviceStatus, DriverState, MpsDaemonStatus, ResourceStatus, Status
 
 Sample = tuple[Metric, tuple[str, ...], float]
@@ -96,9 +95,9 @@ def _resource(resource: ResourceStatus) -> Iterator[Sample]:
 
 
 def _mps_daemon(daemon: MpsDaemonStatus) -> Iterator[Sample]:
-    """Of one that ``nvdp mps`` does not tell of, nothing is known but that it is not up."""
+    """Of one that ``nvdp mps`` does not tell of, nothing is known but that it is not up. One that waits is not down."""
     name = daemon.resource
-    if daemon.phase is not Phase.WAITING:
+    if not daemon.waits:
         yield catalog.MPS_UP, (name,), float(daemon.is_up)
     if daemon.phase is None:
         return

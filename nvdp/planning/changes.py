@@ -11,11 +11,14 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
+from nvdp.config.schema import ModeChange
 from nvdp.model.listing import Strategy
+from nvdp.model.mps import DaemonSpec
 from nvdp.model.reasons import Cause
-from nvdp.model.status import Status
+from nvdp.model.status import MpsDaemonStatus, Status
 from nvdp.planning.assignment import Assignment, Form
 from nvdp.planning.ledger import form_of_id, is_ours, uuid_of_id
+from nvdp.planning.mps_pending import build_name, describe_next
 from nvdp.planning.preview import Preview
 
 IdsByResource = Mapping[str, frozenset[str]]
@@ -24,21 +27,24 @@ IdsByResource = Mapping[str, frozenset[str]]
 class Running(msgspec.Struct, frozen=True, kw_only=True):
     """What is advertised now: each GPU's form and replicas, by UUID, and the number of devices by resource.
 
-    ``is_partial``: devices that are Unhealthy and that no pod holds are missing.
+    ``daemons`` are the control daemons of MPS that run, by resource, as far as anybody tells. ``is_partial``: devices
+    that are Unhealthy and that no pod holds are missing.
     """
 
     forms: Mapping[str, tuple[Form, int]] = {}
     counts: Mapping[str, int] = {}
+    daemons: Mapping[str, DaemonSpec] = {}
     is_partial: bool = False
 
 
 class How(enum.Enum):
-    """What becomes of a GPU whose form changes, while pods hold it or not."""
+    """What becomes of a GPU whose form changes, while pods hold it or not; or of a control daemon of MPS."""
 
     AT_ONCE = "at-once"
     WAITS = "waits"
     SHARED_AT_ONCE = "shared-at-once"
     LINGERS = "lingers"
+    ENDS_CLIENTS = "ends-clients"
 
 
 class DeviceChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,11 +52,27 @@ class DeviceChange(msgspec.Struct, frozen=True, kw_only=True):
 
     ``holders`` are pods that hold it as it was. It WAITS for them to end; or, by ``allocation.modeChange: immediate``,
     it is SHARED_AT_ONCE with them; or it LINGERS: what they hold stays listed, Unhealthy, until they end.
+
+    A GPU that nobody holds waits for the pods of ``daemon``, a resource, if the control daemon of that is to have it no
+    longer, or to have it as well: it is started anew for that, and not while it is in use.
     """
 
     gpu_uuid: str
     before: Form | None
     after: Form | None
+    how: How
+    holders: tuple[str, ...] = ()
+    daemon: str = ""
+
+
+class DaemonChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A control daemon of MPS that becomes another one, by a new start: ``text`` says what that changes.
+
+    It WAITS for the pods that use it, ``holders``; or, by ``allocation.modeChange: immediate``, it ENDS_CLIENTS.
+    """
+
+    resource: str
+    text: str
     how: How
     holders: tuple[str, ...] = ()
 
@@ -68,6 +90,7 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
 
     devices: tuple[DeviceChange, ...]
     counts: tuple[CountChange, ...] | None
+    daemons: tuple[DaemonChange, ...] = ()
 
 
 def build_running(status: Status) -> Running:
@@ -79,6 +102,17 @@ def build_running(status: Status) -> Running:
             for one in offered
         },
         counts={one.name: one.planned for one in status.resources if one.planned},
+        daemons={one.resource: _build_spec(one) for one in status.mps.daemons if one.gpus},
+    )
+
+
+def _build_spec(daemon: MpsDaemonStatus) -> DaemonSpec:
+    return DaemonSpec(
+        resource=daemon.resource,
+        gpus=daemon.gpus,
+        thread_percent=daemon.thread_percent,
+        memory_mib={one.gpu_uuid: one.mib for one in daemon.memory},
+        multi_user=daemon.multi_user,
     )
 
 
@@ -122,12 +156,47 @@ def find_changes(preview: Preview, running: Running | None) -> Changes:
     if running is not None:
         uuids |= dict.fromkeys(sorted(running.forms))
     uuids |= dict.fromkeys(sorted(held))
-    devices = [change for uuid in uuids for change in _change(uuid, preview, running, held.get(uuid, {}))]
-    return Changes(devices=tuple(devices), counts=None if running is None else _count(preview, running))
+    clients = _find_clients(held)
+    devices = [change for uuid in uuids for change in _change(uuid, preview, running, held.get(uuid, {}), clients)]
+    return Changes(
+        devices=tuple(devices),
+        counts=None if running is None else _count(preview, running),
+        daemons=() if running is None else tuple(_change_daemons(preview, running, clients)),
+    )
+
+
+def _find_clients(held: Mapping[str, Mapping[Form, Mapping[str, str]]]) -> dict[str, tuple[str, ...]]:
+    """The pods that use the control daemon of each resource."""
+    found: dict[str, dict[str, str]] = {}
+    for forms in held.values():
+        for form, holders in forms.items():
+            if form.mps:
+                found.setdefault(form.resource, {}).update(holders)
+    return {resource: _name(holders) for resource, holders in found.items()}
+
+
+def _change_daemons(
+    preview: Preview, running: Running, clients: Mapping[str, tuple[str, ...]]
+) -> Iterator[DaemonChange]:
+    for resource, spec in sorted(running.daemons.items()):
+        grant = preview.plan.grants.resources.get(resource)
+        text = describe_next(spec, grant.wanted if grant is not None else None, build_name(preview.plan))
+        if text:
+            holders = clients.get(resource, ())
+            in_use = How.ENDS_CLIENTS if _is_immediate(preview) else How.WAITS
+            yield DaemonChange(resource=resource, text=text, how=in_use if holders else How.AT_ONCE, holders=holders)
+
+
+def _is_immediate(preview: Preview) -> bool:
+    return preview.config.allocation.mode_change is ModeChange.IMMEDIATE
 
 
 def _change(
-    uuid: str, preview: Preview, running: Running | None, held: Mapping[Form, Mapping[str, str]]
+    uuid: str,
+    preview: Preview,
+    running: Running | None,
+    held: Mapping[Form, Mapping[str, str]],
+    clients: Mapping[str, tuple[str, ...]],
 ) -> Iterator[DeviceChange]:
     plan, assignment = preview.plan, preview.plan.assignments.get(uuid)
     after = assignment.form if assignment is not None else None
@@ -146,7 +215,22 @@ def _change(
     if dropped:
         yield DeviceChange(gpu_uuid=uuid, before=after, after=after, how=How.LINGERS, holders=_name(dropped))
     elif before != after and running is not None and running.forms and not _is_untold(uuid, preview, running):
-        yield DeviceChange(gpu_uuid=uuid, before=before, after=after, how=How.AT_ONCE)
+        daemon = "" if _is_immediate(preview) else _find_daemon(before, after, running, clients)
+        how = How.WAITS if daemon else How.AT_ONCE
+        pods = clients.get(daemon, ())
+        yield DeviceChange(gpu_uuid=uuid, before=before, after=after, how=how, holders=pods, daemon=daemon)
+
+
+def _find_daemon(
+    before: Form | None, after: Form | None, running: Running, clients: Mapping[str, tuple[str, ...]]
+) -> str:
+    """The resource whose control daemon pods keep from giving the GPU up, or from taking it; empty if none do."""
+    for form in (before, after):
+        if form is not None and form.mps and form.resource in clients:
+            runs = form is before or any(one.mps and one.resource == form.resource for one, _ in running.forms.values())
+            if runs:
+                return form.resource
+    return ""
 
 
 def _find_dropped(preview: Preview, form: Form | None, held: Mapping[Form, Mapping[str, str]]) -> dict[str, str]:

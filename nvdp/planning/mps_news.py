@@ -10,7 +10,7 @@ import msgspec
 from nvdp.model.mps import CLIENT_DIR, DaemonReport, DaemonSpec, MpsView, Phase
 from nvdp.model.reasons import Reason
 from nvdp.planning.mps_pending import Pending
-from nvdp.planning.mps_verdicts import Sort, is_orderly, judge_text
+from nvdp.planning.mps_verdicts import Sort, is_out_of_order, judge_text
 from nvdp.planning.wording import Announcement, join_some
 
 
@@ -31,7 +31,6 @@ class Told(msgspec.Struct, frozen=True):
     daemons: Mapping[str, _Daemon] = {}
 
 
-_LASTING: Final = frozenset({Phase.READY, Phase.FAILED, Phase.REFUSED})
 _ORDERED: Final = frozenset({Phase.WAITING, Phase.STOPPING})  # no failure, and what comes after it is news
 
 
@@ -72,7 +71,7 @@ def announce_pending(before: Mapping[str, Pending], after: Mapping[str, Pending]
 
 
 def _is_lasting(report: DaemonReport) -> bool:
-    return report.phase in _LASTING or (report.phase is Phase.WAITING and not is_orderly(report.phase, report.text))
+    return report.phase is Phase.READY or is_out_of_order(report.phase, report.text)
 
 
 def _compare(resource: str, before: _Daemon | None, report: DaemonReport) -> list[Announcement]:

@@ -40,7 +40,7 @@ def find_pending(plan: Plan, view: MpsView | None) -> dict[str, Pending]:
         if report is None or report.running is None or grant.at_once or not grant.held:
             continue
         target = _find_target(grant, report.running)
-        text = describe_next(report.running, target, _build_name(plan))
+        text = describe_next(report.running, target, build_name(plan))
         if text:
             joining = frozenset(target.gpus if target is not None else ()) - frozenset(report.running.gpus)
             holders = name_holders(plan.holders.get(resource, {}), grant.held)
@@ -72,7 +72,8 @@ def _find_target(grant: Grant, running: DaemonSpec) -> DaemonSpec | None:
     return msgspec.structs.replace(grant.wanted, gpus=tuple(gpu for gpu in grant.wanted.gpus if gpu in there))
 
 
-def _build_name(plan: Plan) -> Callable[[Collection[str]], str]:
+def build_name(plan: Plan) -> Callable[[Collection[str]], str]:
+    """How GPUs of the node are named together: by NVML's index, ``GPUs 1, 3``, and by UUID what is not there."""
     indices = {device.gpu.uuid: device.gpu.index for device in plan.devices}
 
     def name(uuids: Collection[str]) -> str:

@@ -33,6 +33,7 @@ class Verdict(msgspec.Struct, frozen=True):
     remedy: str
 
 
+_TO_MEND: Final = frozenset({Sort.UNSUPPORTED, Sort.FAULT})
 _LACKS_OPTION: Final = "multiUser: the control daemon of this driver does not know it"
 _BY_PHASE: Final = {
     Phase.STARTING: Sort.MOMENT,
@@ -71,7 +72,8 @@ def judge_text(phase: Phase, text: str) -> Verdict:
     """The verdict on what a daemon in this phase says. One that says nothing has just begun."""
     text, _ = split_option(text)
     found = next((verdict for part, verdict in _TABLE if part in text), None)
-    if found is not None and phase in {Phase.WAITING, Phase.FAILED, Phase.READY}:
+    may_wait = phase in {Phase.WAITING, Phase.READY}
+    if found is not None and (may_wait or (phase is Phase.FAILED and found.sort in _TO_MEND)):
         return found
     if phase is Phase.WAITING:
         return _ELSE if text else _MOMENT
@@ -80,7 +82,12 @@ def judge_text(phase: Phase, text: str) -> Verdict:
 
 def is_orderly(phase: Phase, text: str) -> bool:
     """Whether a daemon that is not up waits only for what is as the file wants it, or passes."""
-    return phase is Phase.WAITING and judge_text(phase, text).sort in {Sort.PODS, Sort.MOMENT}
+    return phase is Phase.WAITING and judge_text(phase, text).sort not in _TO_MEND
+
+
+def is_out_of_order(phase: Phase, text: str) -> bool:
+    """Whether a daemon is down, or not started, for something that is to be mended."""
+    return phase in {Phase.FAILED, Phase.REFUSED} or (phase is Phase.WAITING and not is_orderly(phase, text))
 
 
 def split_option(text: str) -> tuple[str, bool]:

@@ -139,7 +139,11 @@ DAEMONS = {
         {"daemon_up": 1.0, "daemon_restarts_total": 2.0, "clients": 3.0},
     ),
     "it died": ({"phase": Phase.FAILED}, {"daemon_up": 0.0, "daemon_restarts_total": 0.0, "clients": 0.0}),
-    "it waits for its GPUs": ({"phase": Phase.WAITING}, {"daemon_restarts_total": 0.0, "clients": 0.0}),
+    "it waits for its GPUs": ({"phase": Phase.WAITING, "waits": True}, {"daemon_restarts_total": 0.0, "clients": 0.0}),
+    "it waits for a driver": (
+        {"phase": Phase.WAITING},
+        {"daemon_up": 0.0, "daemon_restarts_total": 0.0, "clients": 0.0},
+    ),
     "nobody tells of it": ({}, {"daemon_up": 0.0}),
 }
 
