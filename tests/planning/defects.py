@@ -205,6 +205,7 @@ DEFECTS: Final[dict[str, Planner]] = {
     # MPS
     "MPS is offered though no daemon answers": lambda inputs: build_plan(_replace(inputs, means=Means())),
     "what MPS had is offered otherwise at once": _see(claims={}),
+    "what is taken back counts as heard": lambda inputs: build_plan(_replace(inputs, granted=Granted())),
     "by MPS or not is what the file says": _trust_the_file,
     "what was by MPS is forgotten": lambda inputs: build_plan(_replace(inputs, by_mps={})),
     "every card is free for MPS": _grant(

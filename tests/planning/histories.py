@@ -78,7 +78,7 @@ class Node(Plugin):
         self._answer_at = None
         before, self.held = self.held, self.kubelet.answer_holders(self.held, self.now, late=late)
         if before.source is None:
-            for resource, given in restore(self.held, names=self.names, now=self.now).items():
+            for resource, given in restore(self.held, names=self.ours, now=self.now).items():
                 self.given.setdefault(resource, given)
         self.turn()
 

@@ -33,6 +33,11 @@ class Keeper:
         problem = "" if self.up else "nvdp mps does not answer"
         return MpsView(problem=problem, daemons=daemons, claims=dict(self.claims), heard=self._acted)
 
+    def list_takeable(self, told: MpsGrants) -> set[str]:
+        """The cards that it may take, by what it goes by, or by what it is ``told`` when it reads that."""
+        words = (told, self._heard) if self.up else (told,)
+        return {uuid for word in words for grant in word.resources.values() for uuid in grant.free}
+
     def set_up(self, told: MpsGrants, *, up: bool) -> None:
         """It is gone, or there again: then it reads what it is ``told`` before it does anything."""
         if up and not self.up:

@@ -145,6 +145,11 @@ class Plugin:
                 if uuid in mine:
                     yield grant.pod, grant.resource, grant.mps
 
+    @property
+    def ours(self) -> frozenset[str]:
+        """Names that are ours by memory, or by what there is of MPS."""
+        return self.names.union(self.keeper.running, self.told.resources)
+
     # -- the plugin -------------------------------------------------------------------------------------------------
 
     def turn(self) -> None:
@@ -179,7 +184,7 @@ class Plugin:
                 resource: msgspec.structs.replace(given, allocations=self.kubelet.traces(resource))
                 for resource, given in self.given.items()
             },
-            names=self.names,
+            names=self.ours,
             pins=self.pins,
             now=self.now,
             parents=self.parents,
@@ -264,13 +269,13 @@ class Plugin:
         self.kubelet.unknowable.update(
             pod for pod, grant in self.kubelet.pods.items() if not self._can_know_of(grant.resource)
         )
-        self.given.update(restore(self.held, names=self.names, now=self.now))
+        self.given.update(restore(self.held, names=self.ours, now=self.now))
         self.scan()
         list_checks.check_unmoved(before, self.placed)
 
     def _can_know_of(self, resource: str) -> bool:
         """Whether a new process can tell from what it reads that the holders of the resource are ours."""
-        return self.held.source is not None and (resource.startswith("nvidia.com/") or resource in self.names)
+        return self.held.source is not None and (resource.startswith("nvidia.com/") or resource in self.ours)
 
     def restart_actor(self, number: int) -> None:
         """The thread that serves one resource dies, and another takes its place."""

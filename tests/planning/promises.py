@@ -72,7 +72,11 @@ def _check_offered(node: Plugin, offered: Mapping[str, Counter[Form]]) -> None:
         if said[gpu].mps:
             assert not _is_mps_in_the_way(node, gpu, said[gpu]), f"{gpu} is on offer, and no daemon of MPS has it"
         else:
-            assert node.find_gpu(gpu) not in node.keeper.claims, f"{gpu} is on offer as {forms}, and MPS has it"
+            card = node.find_gpu(gpu)
+            assert card not in node.keeper.claims, f"{gpu} is on offer as {forms}, and MPS has it"
+            assert card not in node.keeper.list_takeable(node.told), (
+                f"{gpu} is on offer as {forms}, and MPS may take it"
+            )
 
 
 def _check_free(node: Plugin, gpu: str, said: Said) -> None:

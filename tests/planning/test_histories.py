@@ -19,10 +19,12 @@ from tests.planning.histories import Node
 from tests.planning.walks import draw_history, find_fault, tell
 
 FULL = os.environ.get("NVDP_CAMPAIGN") == "full"
-FIXED = range(200 if FULL else 3)
+FIXED = range(200 if FULL else 2)
 FRESH = 50 if FULL else 1
-SEARCHED = range(4, 20)  # for a planted defect, until it is found; the first shows nearly all of them
 STEPS = 1000
+# For a planted defect, until it is found: seeds, and how far to go; those before the range show them all.
+SEARCHED = ((1, 100), (14, STEPS), (6, STEPS), *((seed, STEPS) for seed in range(20, 36)))
+SEARCHED_FOR_MIG = ((5, STEPS), *SEARCHED)
 
 
 def draw(seed, *, is_cut=False):
@@ -96,15 +98,16 @@ def find_healthy(node):
 @pytest.mark.invariant(4)
 @pytest.mark.parametrize("defect", [*DEFECTS, *DEFECTS_OF_MIG])
 def test_the_histories_find_that(defect):
-    for seed in SEARCHED:
-        steps, node = draw(seed, is_cut=defect in DEFECTS_OF_MIG)
-        if find_fault(steps, plan_with=(DEFECTS | DEFECTS_OF_MIG)[defect], **node) is not None:
+    is_cut = defect in DEFECTS_OF_MIG
+    for seed, most in SEARCHED_FOR_MIG if is_cut else SEARCHED:
+        steps, node = draw(seed, is_cut=is_cut)
+        if find_fault(steps[:most], plan_with=(DEFECTS | DEFECTS_OF_MIG)[defect], **node) is not None:
             return
     pytest.fail("no history shows it")
 
 
 def test_a_failing_history_is_cut_down_to_what_it_takes():
-    steps, node = draw(0)
+    steps, node = draw(3)
     story = tell(steps, plan_with=DEFECTS["the new form does not wait for the old one"], **node)
     assert "is promised to" in story
     assert 3 < story.count("\n") < 60
