@@ -82,6 +82,17 @@ def test_a_line_of_text_says_whom_it_concerns_and_does_not_repeat_what_the_sente
     ]
 
 
+def test_of_what_a_process_wrote_a_line_of_text_has_the_end_alone_and_once(stream: io.StringIO, clock: Clock):
+    log = configure_log(format="text", stream=stream, clock=clock)
+    wrote = ["it starts", "no CUDA here"]
+    for sentence in ("it has ended: no CUDA here", "it has ended"):
+        log(Reason.MPS_DAEMON_FAILED, sentence, resource="nvidia.com/m", last_lines=wrote)
+    assert [line.partition("nvidia.com/m: ")[2] for line in stream.getvalue().splitlines()] == [
+        "it has ended: no CUDA here",
+        "it has ended  (lastLines no CUDA here)",
+    ]
+
+
 @pytest.mark.parametrize(
     ("msg", "seconds", "shown"),
     [

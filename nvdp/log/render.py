@@ -54,7 +54,7 @@ def render_text(now: float, level: Level, reason: str, msg: str, fields: Mapping
         for name, value in fields.items()
         if name not in _SUBJECT
         and name != "trace"
-        and (text := _seconds_text(value) if name == "seconds" else _field_text(value))
+        and (text := _FIELD_TEXT.get(name, _field_text)(value))
         and not _is_told(text, sentence, told)
     ]
     line = (
@@ -146,6 +146,14 @@ def _seconds_text(value: object) -> str:
     if not isinstance(value, (int, float)):
         return ""
     return f"{value:.3f}s" if value >= _MILLISECOND else f"{value:.3g}s"
+
+
+def _last_text(value: object) -> str:
+    """Of what a process wrote the end; JSON has more."""
+    return _field_text(value[-1:] if isinstance(value, (list, tuple)) else value)
+
+
+_FIELD_TEXT = {"seconds": _seconds_text, "last_lines": _last_text}
 
 
 def _is_told(text: str, sentence: str, words: set[str]) -> bool:

@@ -107,8 +107,8 @@ def _find_wait(status: Status, daemon: MpsDaemonStatus) -> Iterator[Finding]:
             reason=Reason.MODE_CHANGE_WAITING.word,
             gravity=Gravity.NOTE,
             cause=(
-                f"{daemon.resource}: MPS control daemon stays as it is until the end of {join_some(daemon.holders)}; "
-                f"then {daemon.pending}"
+                f"{daemon.resource}: MPS control daemon stays as it is while pods have shares "
+                f"({join_some(daemon.holders)}); then {daemon.pending}"
             ),
             remedy=remedies.MPS_PENDING.format(file=status.config.source),
         )

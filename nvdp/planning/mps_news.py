@@ -64,7 +64,7 @@ def announce_pending(before: Mapping[str, Pending], after: Mapping[str, Pending]
         known = before.get(resource)
         if one.holders and (known is None or not known.holders or known.text != one.text):
             pods = join_some(one.holders)
-            text = f"{resource}: MPS control daemon stays as it is until the end of {pods}; then {one.text}"
+            text = f"{resource}: MPS control daemon stays as it is while pods have shares ({pods}); then {one.text}"
             fields = {"resource": resource, "pods": list(one.holders)}
             found.append(Announcement(Reason.MODE_CHANGE_WAITING, text, fields))
     return tuple(found)
@@ -106,7 +106,7 @@ def _tell_failed(resource: str, report: DaemonReport, text: str = "") -> Announc
     else:
         why = describe_end(text or report.text, report.exit_code, report.last_lines)
         text = f"{resource}: MPS control daemon is down: {why}"
-    fields: dict[str, object] = {"resource": resource, "lastLines": list(report.last_lines)}
+    fields: dict[str, object] = {"resource": resource, "last_lines": list(report.last_lines)}
     if report.exit_code is not None:
         fields["exitCode"] = report.exit_code
     return Announcement(reason, text, fields)

@@ -359,7 +359,7 @@ CASES = {
         (
             "ModeChangeWaiting",
             Gravity.NOTE,
-            f"{MPS}: MPS control daemon stays as it is until the end of team-a/a; then GPU 1 leaves it",
+            f"{MPS}: MPS control daemon stays as it is while pods have shares (team-a/a); then GPU 1 leaves it",
             "kubectl cordon",
         ),
     ),
@@ -460,7 +460,7 @@ def test_a_gpu_that_waits_for_the_pods_of_a_daemon_is_told_of_that_daemon_alone(
     )
     status = well(mps=MpsStatus(daemons=(daemon,), kept=kept), devices=tuple(device(number) for number in range(2)))
     (found,) = diagnose(status)
-    assert "stays as it is until the end of team-a/a; then GPU 1 leaves it" in found.cause
+    assert "stays as it is while pods have shares (team-a/a); then GPU 1 leaves it" in found.cause
 
 
 def test_what_waits_for_nvdp_mps_before_it_is_offered_otherwise_is_told_once_for_all_of_it():

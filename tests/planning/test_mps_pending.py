@@ -72,7 +72,8 @@ def test_what_begins_to_wait_is_told_once_with_the_pods_however_many_of_them_end
     (told,) = announce_pending({}, {MPS: waits})
     assert (told.reason, told.fields) == (Reason.MODE_CHANGE_WAITING, {"resource": MPS, "pods": ["team/a", "team/b"]})
     assert (
-        told.text == f"{MPS}: MPS control daemon stays as it is until the end of team/a, team/b; then GPU 1 leaves it"
+        told.text
+        == f"{MPS}: MPS control daemon stays as it is while pods have shares (team/a, team/b); then GPU 1 leaves it"
     )
     assert announce_pending({MPS: waits}, {MPS: fewer}) == announce_pending({}, {MPS: nobody}) == ()
     assert len(announce_pending({MPS: nobody}, {MPS: fewer})) == 1
