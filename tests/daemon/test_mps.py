@@ -68,6 +68,7 @@ def test_what_mps_shares_comes_with_its_daemon_goes_with_its_death_and_is_back_w
     assert kubelet.admit("team/sliced", {"main": {SHARED: 1}}).response(SHARED).mounts == []
 
     lists, lines = count_lists(kubelet), len(daemon.log)
+    mps.orders.slow_down(0.25)  # the next daemon takes longer to come than it takes to be missed
     died_at = time.monotonic()
     mps.orders.die(pid, code=3, text="the GPU has fallen off the bus")
     told = daemon.log.wait_for("MPSDaemonFailed", after=lines)
@@ -76,6 +77,7 @@ def test_what_mps_shares_comes_with_its_daemon_goes_with_its_death_and_is_back_w
     assert "the GPU has fallen off the bus" in told["msg"]
     kubelet.wait_until(lambda: was_unhealthy(kubelet, lists), LIMIT_S, what="all shares Unhealthy")
     assert time.monotonic() - died_at < SOON_S
+    mps.orders.slow_down(0)
     wait_healthy(kubelet, SHARES, resource=MPS)
     daemon.wait_metric(1, "nvdp_mps_daemon_restarts_total", resource=MPS)
     assert healthy(kubelet) == {gpu_uuid(3)}
