@@ -633,7 +633,7 @@ STATUSES = st.builds(
     waits=st.lists(st.builds(Wait, since=WALL, holders=st.lists(st.text()).map(tuple)), max_size=3).map(tuple),
     withheld=st.lists(st.from_type(Withheld), max_size=3).map(tuple),
     devices=st.lists(st.from_type(DeviceStatus), max_size=3).map(tuple),
-    mps=st.from_type(MpsStatus),
+    mps=st.builds(MpsStatus, kept=st.dictionaries(st.sampled_from(["", "GPU-0"]), st.text())),
 )
 
 
