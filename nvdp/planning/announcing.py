@@ -137,8 +137,19 @@ def _key(change: ModeChange) -> tuple[str, object, object]:
 def _is_through(change: ModeChange, after: Plan) -> bool:
     """Whether the GPU has its new form now: it may also have been given up, by an edit or by the GPU's end."""
     assignment = after.assignments.get(change.gpu_uuid)
-    waits = change.gpu_uuid in after.kept or any(other.gpu_uuid == change.gpu_uuid for other in after.changes)
+    waits = any(other.gpu_uuid == change.gpu_uuid for other in after.changes)
+    waits = waits or change.gpu_uuid in after.kept or _waits_for_daemon(change.gpu_uuid, after)
     return not waits and assignment is not None and assignment.form == change.after
+
+
+def _waits_for_daemon(uuid: str, plan: Plan) -> bool:
+    """Whether MPS is to have it, and its daemon is not started anew for it while pods hold something of that."""
+    assignment = plan.assignments.get(uuid)
+    resource = assignment.form.resource if assignment is not None and assignment.form.mps else ""
+    grant, listed = plan.grants.resources.get(resource), plan.lists.get(resource)
+    devices = listed.devices if listed is not None else ()
+    lacks = any(one.gpu_uuid == uuid and one.cause is Cause.MPS_DAEMON_FAILED for one in devices)
+    return lacks and grant is not None and bool(grant.held)
 
 
 def _announce_given_back(before: Plan, after: Plan) -> Iterator[Announcement]:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import msgspec
 
 from nvdp.model.listing import AllocationFacts, GpuFacts, MpsFacts, Strategy
+from nvdp.model.mps import DaemonSpec
 from nvdp.model.reasons import Cause, Reason
 from nvdp.planning.announcing import announce_emptied, announce_plan, describe_changes
 from nvdp.planning.assignment import Assignment, Form, Withheld
 from nvdp.planning.health_news import Around, announce_health
 from nvdp.planning.indices import Renumbered
 from nvdp.planning.plan import ModeChange, Plan
-from tests.planning.values import GPU, SHARED, ailment, device, gpu, holding, listed, uuid
+from tests.planning.mps_values import card, mps_file, plan_of, ready, seen
+from tests.planning.values import GPU, SHARED, ailment, answer, device, gpu, holding, listed, uuid
 
 A, B = uuid(0), uuid(1)
 WHOLE, SLICED, RENAMED = Form(GPU, shared=False), Form(GPU, shared=True), Form(SHARED, shared=True)
@@ -190,6 +192,19 @@ def test_what_mps_keeps_has_changed_only_when_it_is_given_back():
     assert told(waiting, kept) == []
     assert told(kept, free) == [(Reason.MODE_CHANGED, f"{A}, {B}: MPS has given back its GPU; {GPU} from now on")]
     assert told(kept, plan()) == told(free, free) == []
+
+
+def test_what_joins_a_daemon_that_pods_use_has_not_changed_yet():
+    form = Form(SHARED, shared=True, mps=True)
+    pods_on_a = mps_file("name: gpu, rename: gpu.shared, devices: [0, 1], replicas: 4")
+    running = ready(DaemonSpec(resource=SHARED, gpus=(A,)))
+    held = {"held": answer(holding(f"{A}::0", "a", SHARED)), "means": seen(running), "by_mps": {SHARED: (A,)}}
+    after = plan_of(pods_on_a, card(0), card(1), **held)
+    waiting = plan(assignments=dict.fromkeys((A, B), form), changes=[change(1, after=form)])
+    assert told(waiting, after, gpu(0), gpu(1)) == []
+    free = plan_of(pods_on_a, card(0), card(1), means=seen(running))
+    ((reason, text),) = told(waiting, free, gpu(0), gpu(1))
+    assert (reason, text) == (Reason.MODE_CHANGED, f"{B}: nvidia.com/gpu → {SHARED}")
 
 
 def test_another_mps_root_is_warned_of_once_as_nobody_may_have_mounted_it():

@@ -621,6 +621,15 @@ def test_every_reason_for_withholding_has_a_remedy_of_its_own_or_the_common_one(
 
 
 WALL = st.floats(min_value=0, max_value=2e9)
+DAEMONS = st.builds(
+    MpsDaemonStatus,
+    phase=st.none() | st.sampled_from(Phase),
+    text=st.sampled_from(["", NOT_FREE, "the driver is not there", "a change waits: pods still use it", "x"]),
+    waits=st.booleans(),
+    pending=st.sampled_from(["", "it ends"]),
+    holders=st.lists(st.text(max_size=3), max_size=2).map(tuple),
+    waiting_users=st.lists(st.integers(0, 3), max_size=2).map(tuple),
+)
 STATUSES = st.builds(
     Status,
     ready=st.booleans(),
@@ -633,7 +642,12 @@ STATUSES = st.builds(
     waits=st.lists(st.builds(Wait, since=WALL, holders=st.lists(st.text()).map(tuple)), max_size=3).map(tuple),
     withheld=st.lists(st.from_type(Withheld), max_size=3).map(tuple),
     devices=st.lists(st.from_type(DeviceStatus), max_size=3).map(tuple),
-    mps=st.builds(MpsStatus, kept=st.dictionaries(st.sampled_from(["", "GPU-0"]), st.text())),
+    mps=st.builds(
+        MpsStatus,
+        problem=st.sampled_from(["", "silent"]),
+        daemons=st.lists(DAEMONS, max_size=2).map(tuple),
+        kept=st.dictionaries(st.sampled_from(["", "GPU-0"]), st.text()),
+    ),
 )
 
 
