@@ -50,10 +50,12 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
     ``free`` are the GPUs of it that no pod has in another form any more, and that none is given in another form: only
     these may be taken. ``held`` are the GPUs of which pods hold something under this name through MPS: while there are
     any, the daemon must not be ended or started anew for a change. With ``at_once`` (``allocation.modeChange:
-    immediate``) neither is waited for.
+    immediate``) neither is waited for. ``kept`` is as what a daemon that dies is started again while pods hold GPUs
+    that ``wanted`` has no more, which may be taken for it: these pods would have none otherwise. None if none do.
     """
 
     wanted: DaemonSpec | None = None
+    kept: DaemonSpec | None = None
     free: tuple[str, ...] = ()
     held: tuple[str, ...] = ()
     at_once: bool = False

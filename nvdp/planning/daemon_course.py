@@ -38,7 +38,8 @@ class Stage(enum.Enum):
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
-    """What is wanted of one resource. See ``model.mps.Grant`` for ``free`` and ``at_once``; None: nobody wants it.
+    """What is wanted of one resource; None: nobody wants it. See ``model.mps.Grant`` for ``kept``, ``free`` and
+    ``at_once``.
 
     ``occupied`` says why GPUs are not free, by UUID; without a word pods hold them in another form. ``is_in_use``: the
     daemon must not be ended. ``counts_clients``: that is what its clients make of it, so that they
@@ -46,6 +47,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     wanted: DaemonSpec | None = None
+    kept: DaemonSpec | None = None
     free: Collection[str] = ()
     occupied: Mapping[str, str] = {}
     is_in_use: bool = False
@@ -163,8 +165,13 @@ class _Situation(msgspec.Struct, frozen=True):
         prepared = self._prepare(target)
         return prepared or Step(stage=Stage.END, target=target, text="it is started anew with its new settings")
 
+    @property
+    def _wanted(self) -> DaemonSpec | None:
+        """What it is to be. Where none runs, it is started for those who would have no daemon otherwise, too."""
+        return self.wish.kept or self.wish.wanted if self.standing.running is None else self.wish.wanted
+
     def _plan_start(self, target: DaemonSpec | None) -> Step:
-        wanted = self.wish.wanted
+        wanted = self._wanted
         if wanted is None:
             return Step(stage=Stage.NOTHING)
         if reason := self.surroundings.paused or self.surroundings.obstacle:
@@ -194,7 +201,7 @@ class _Situation(msgspec.Struct, frozen=True):
 
     def _build_target(self) -> DaemonSpec | None:
         """What is wanted, as far as it can be had; None if nothing of it can."""
-        wanted = self.wish.wanted
+        wanted = self._wanted
         if wanted is None:
             return None
         gpus = tuple(gpu for gpu in wanted.gpus if self._object(gpu) is None)
@@ -215,9 +222,14 @@ class _Situation(msgspec.Struct, frozen=True):
             return None
         if gpu not in self.surroundings.present:
             return "not counted by the driver"
-        if gpu not in self.wish.free and not self.wish.at_once:
+        if gpu not in self.wish.free and not self._is_kept(gpu) and not self.wish.at_once:
             return self.wish.occupied.get(gpu, "not free yet: pods hold it in another form")
         return self.surroundings.unclaimable.get(gpu)
+
+    def _is_kept(self, gpu: str) -> bool:
+        """Whether pods have it by this very daemon, though it is to leave it."""
+        kept, wanted = self.wish.kept, self.wish.wanted
+        return kept is not None and gpu in kept.gpus and (wanted is None or gpu not in wanted.gpus)
 
     def _explain_missing(self, gpus: Iterable[str]) -> str:
         reasons: dict[str, list[str]] = {}
@@ -228,7 +240,7 @@ class _Situation(msgspec.Struct, frozen=True):
 
     def _explain_rest(self, target: DaemonSpec) -> str:
         """What of the wanted the target leaves out, and why."""
-        wanted = self.wish.wanted
+        wanted = self._wanted
         assert wanted is not None
         missing = self._explain_missing(gpu for gpu in wanted.gpus if gpu not in target.gpus)
         lack = "multiUser: the control daemon of this driver does not know it" if self._lacks_wanted_option else ""
@@ -236,7 +248,7 @@ class _Situation(msgspec.Struct, frozen=True):
 
     @property
     def _lacks_wanted_option(self) -> bool:
-        wanted = self.wish.wanted
+        wanted = self._wanted
         return self.standing.lacks_multi_user and wanted is not None and wanted.multi_user
 
 

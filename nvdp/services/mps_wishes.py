@@ -70,7 +70,7 @@ class Wishes:
         if not self._was_read or (self._problem and self._grants is None):
             return False
         if self._grants is not None:
-            return any(grant.wanted is not None for grant in self._grants.resources.values())
+            return any(grant.wanted or grant.kept for grant in self._grants.resources.values())
         return config is not None and config.sharing.mps is not None
 
     def find_uncertain(self, claims: Collection[str]) -> frozenset[str]:
@@ -107,4 +107,6 @@ class Wishes:
 
 
 def _build_granted(grant: Grant) -> Wish:
-    return Wish(wanted=grant.wanted, free=grant.free, is_in_use=bool(grant.held), at_once=grant.at_once)
+    return Wish(
+        wanted=grant.wanted, kept=grant.kept, free=grant.free, is_in_use=bool(grant.held), at_once=grant.at_once
+    )

@@ -129,13 +129,15 @@ def test_mps_and_time_slicing_of_one_name_wait_for_each_others_pods_through_a_re
     daemon.wait_scans(3)
     config_map.publish(share("timeSlicing"))
     wait_healthy(kubelet, ())
-    assert daemon.log.wait_for("ModeChangeWaiting")["pod"] == "team/by-mps"
+    assert daemon.log.wait_for("ModeChangeWaiting", text="(shared) waits for")["pod"] == "team/by-mps"
     assert daemon.stop().code == 0
     daemon = start()
     daemon.wait_ready()
     assert healthy(kubelet) == set()
-    assert mps.find_pid(GPU)
+    pid = mps.find_pid(GPU)
 
+    mps.orders.die(pid, code=1, text="gone")  # one that only stays for its pods comes back for them
+    wait_until(lambda: mps.find_pid(GPU) not in {None, pid}, LIMIT_S, what="another daemon for the pod")
     kubelet.delete(by_mps)
     wait_healthy(kubelet, ALL)
     sliced = kubelet.admit("team/sliced", {"main": {GPU: 1}})

@@ -118,6 +118,19 @@ def test_a_daemon_that_nobody_wants_stays_as_long_as_it_is_used(in_use, stage):
     assert (step.stage, claims) == (stage, {A})
 
 
+def test_a_daemon_that_dies_is_started_again_for_those_who_hold_what_it_is_to_give_up():
+    leaving = Wish(kept=spec(A), is_in_use=True)
+    ready = Standing(cleared=ALL)
+    step, claims = plan(leaving, ready, around(claimed=ALL))
+    assert (step.stage, step.target, claims) == (Stage.START, spec(A), {A})
+    assert plan(leaving, Standing(running=spec(A)))[0].stage is Stage.KEEP
+    assert plan(leaving, ready, around(claimed=ALL, paused="paused"))[0].stage is Stage.WAIT
+
+    partly = wish(A, B, free=(A,), kept=spec(A, B, C), is_in_use=True)
+    assert plan(partly, ready, around(claimed=ALL))[0].target == spec(A, C)
+    assert plan(partly, Standing(running=spec(A, C)))[0].stage is Stage.KEEP
+
+
 @pytest.mark.parametrize(("in_use", "stage"), [(True, Stage.KEEP), (False, Stage.END)])
 @pytest.mark.parametrize("at_once", [True, False])
 def test_a_pause_ends_what_nobody_uses_and_nothing_else(in_use, stage, at_once):

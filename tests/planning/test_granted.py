@@ -82,3 +82,39 @@ def test_a_successor_knows_what_was_taken_back_and_perhaps_not_heard(is_heard):
     settled = after.hear(heard(found))
     assert settled.complete(NONE) == NONE
     assert not settled.is_any
+
+
+def spec(*gpus: str, percent: int = 50) -> DaemonSpec:
+    return DaemonSpec(resource=NAME, gpus=gpus, thread_percent=percent, memory_mib=dict.fromkeys(gpus, percent))
+
+
+def told(granted: Granted, **grant: object) -> tuple[Granted, Grant]:
+    """The next grants for one resource, and what was remembered after them."""
+    complete = granted.complete(MpsGrants(resources={NAME: Grant(**grant)}))
+    return granted.ask(complete).note_written(complete), complete.resources[NAME]
+
+
+NAME = "nvidia.com/gpu.mps"
+AB = {"wanted": spec("a", "b"), "free": ("a", "b")}
+
+
+@pytest.mark.invariant(4)
+def test_a_daemon_that_is_to_go_is_kept_for_those_who_hold_what_is_of_it():
+    granted, grant = told(Granted(), **AB)
+    assert grant.kept is None
+    granted, grant = told(granted, held=("b",))
+    assert grant.kept == spec("b")
+    assert "b" in granted.in_file
+    granted, grant = told(restore_granted(granted.asked), held=("b",))  # the plugin was started anew
+    assert grant.kept == spec("b")
+    granted, grant = told(granted, held=())
+    assert grant.kept is None
+    assert "b" in granted.unheard
+
+
+def test_a_daemon_that_is_to_have_other_gpus_is_kept_with_those_that_pods_hold_too():
+    granted, _ = told(Granted(), **AB)
+    granted, grant = told(granted, wanted=spec("a", percent=20), free=("a",), held=("a", "b"))
+    assert grant.kept == msgspec.structs.replace(spec("a", "b", percent=20), memory_mib={"a": 20, "b": 50})
+    assert told(granted, wanted=spec("a", percent=20), free=("a",), held=("a",))[1].kept is None
+    assert told(granted, wanted=spec("a"), free=("a",), held=("a", "b"), at_once=True)[1].kept is None

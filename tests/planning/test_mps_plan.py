@@ -254,7 +254,8 @@ def test_from_time_slices_to_mps_and_back_under_one_name_each_waits_for_who_has_
     node.pass_time(8.0, "asking")
     node.take_lists()
     assert kept_back(node) == dict.fromkeys(replicas(CARD, 0, 1, 2), (Cause.HELD, f"held by team/pod-1 as {BY_MPS}"))
-    assert node.told.resources == {GPU: Grant(held=(CARD,))}
+    told = node.told.resources[GPU]
+    assert (told.wanted, told.free, told.held, told.kept.gpus) == (None, (), (CARD,), (CARD,))
     assert node.keeper.running.keys() == {GPU}
 
     end_pod(node)

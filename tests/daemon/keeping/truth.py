@@ -107,9 +107,8 @@ class Truth:
         if self._node.wish.is_paused:  # a daemon that has ended in a pause is not started before the pause ends
             self._node.forget_cut()
             return []
-        # Nor is one that only stayed for its pods, when the file has the resource in another form.
-        left = {held.resource for held in self._node.pods if not self._node.wish.list_cards(held.resource)}
-        unserved = [one for one in self._node.pods if not self._node.connect(one) and one.resource not in left]
+        there = [one for one in self._node.pods if one.card not in self._node.lost]
+        unserved = [one for one in there if not self._node.connect(one)]
         return [f"{held.pod.name} of {held.resource} is not served" for held in unserved]
 
     def _find_open(self) -> list[str]:
@@ -141,7 +140,8 @@ class Truth:
         }
         is_held, is_paused = bool(node.holds(resource)), node.wish.is_paused
         if daemon is None or daemon.running is None:
-            is_needed = not is_paused and node.wish.list_cards(resource) and (is_held or wanted - node.lost)
+            held_cards = {held.card for held in node.pods if (held.resource, held.by_mps) == (resource, True)}
+            is_needed = not is_paused and (wanted | held_cards) - node.lost
             is_known = daemon is not None and not node.wish.list_cards(resource)
             return [f"{resource} has no daemon: {daemon}"] if is_needed or is_known else []
         if not is_held and (is_paused or not node.wish.list_cards(resource)):
