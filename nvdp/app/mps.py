@@ -158,9 +158,7 @@ class MpsDaemons:
         )
         watcher = self._build_watcher()
         memory_mount = SharedMemory(options.mps_dir, size_kib=_find_shm_kib(options))
-        shared_memory = SharedMemoryService(
-            memory_mount.mount if not self._is_simulated else lambda: None, post=self._post, log=log
-        )
+        shared_memory = SharedMemoryService(partial(self._mount, memory_mount), post=self._post, log=log)
         occupancy = build_occupancy_service(children, find_own_pids=crew.find_pids, post=self._post)
         services: list[Any] = [gpus, modes, reporter, memory, watcher, shared_memory, occupancy]
 
@@ -192,6 +190,12 @@ class MpsDaemons:
         shared_memory.stop()
         self._leave(reporter, memory_mount, copy, claims_left=len(supervisor.claims))
         memory.flush(_FLUSH_S)
+
+    def _mount(self, shared_memory: SharedMemory) -> str:
+        if self._is_simulated:
+            return ""
+        shared_memory.mount()
+        return shared_memory.find_unseen()
 
     def _load_last_report(self, copy: ClaimsCopy) -> MpsReport:
         """What an earlier process of this boot left; nothing of it counts after a reboot, which ended all of it."""
@@ -230,6 +234,7 @@ class MpsDaemons:
             post=self._post,
             log=self._log,
             find_own_pids=lambda: crew.find_pids(),  # noqa: PLW0108 - there is no crew yet
+            find_minors=lambda: self._supervisor.minors if self._supervisor is not None else {},
             is_client_alive=is_alive,
         )
         crew = Crew(lambda resource, adopted: DaemonActor(resource, node, adopted=adopted))

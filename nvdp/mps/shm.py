@@ -44,7 +44,7 @@ class _Mount(NamedTuple):
 class SharedMemory:
     """``mps_dir/shm`` as a tmpfs, and bound onto ``own``, the ``/dev/shm`` of this container. One thread at a time.
 
-    ``own`` None leaves this process's own ``/dev/shm`` alone: for a process that is in no container, whose ``/dev/shm``
+    ``own`` None leaves this process's own ``/dev/shm`` alone, and so does a process in no container, whose ``/dev/shm``
     is everybody's. ``size_kib`` None is half of the node's memory, which tmpfs takes only as it is used. Blocks for
     the disk only. Pods see the tmpfs if ``mps_dir`` is mounted with Bidirectional propagation.
     """
@@ -77,7 +77,7 @@ class SharedMemory:
             flags = _MS_NOSUID | _MS_NODEV | _MS_NOEXEC | _MS_RELATIME
             _mount(_SOURCE, self._path, "tmpfs", flags, f"mode=1777,size={size_kib}k")
             self._has_mounted = True
-        if self._own is not None and not _is_same(self._own, self._path):
+        if self._own is not None and not self._is_where_pods_are_made() and not _is_same(self._own, self._path):
             _mount(str(self._path), self._own, "", _MS_BIND, "")
             self._bound = True
 

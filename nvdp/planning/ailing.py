@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from nvdp.model.health import Ailment
+from nvdp.model.inventory import Gpu
 from nvdp.model.reasons import Cause
 from nvdp.planning.devices import Device
 
 Ailments: TypeAlias = Mapping[str, Ailment]
 Parts: TypeAlias = Mapping[str, tuple[str, ...]]
 """The MIG devices of each GPU that is offered in MIG devices, by UUID."""
+
+_UNREACHABLE: Final = frozenset(
+    {Cause.LOST, Cause.VANISHED, Cause.CALL_TIMEOUT, Cause.DRIVER_LOST, Cause.DRIVER_PAUSED}
+)
 
 
 def list_parts(devices: Iterable[Device]) -> dict[str, tuple[str, ...]]:
@@ -45,3 +50,10 @@ def join_parts(ailments: Ailments, parts: Parts) -> dict[str, Ailment]:
 def _name(ailment: Ailment) -> tuple[Cause, int | None]:
     """One and the same fault, as far as its name tells."""
     return ailment.cause, ailment.xid
+
+
+def list_reachable(gpus: Iterable[Gpu], ailments: Ailments) -> frozenset[str]:
+    """The GPUs, by UUID, that a process could be started on: those that the driver counts, and that answer it."""
+    return frozenset(
+        gpu.uuid for gpu in gpus if gpu.uuid not in ailments or ailments[gpu.uuid].cause not in _UNREACHABLE
+    )

@@ -17,13 +17,14 @@ _LOOK_S: Final = 10.0
 class SharedMemoryService:
     """Calls ``mount``, which may raise HostError, now and every ten seconds, and posts ``SharedMemorySeen``.
 
+    It gives back why pods do not see what is mounted, or an empty text: that is told, and in the way of no daemon.
     Posted at first and whenever the answer changed; what is wrong is told once. Thread ``mps-shm``; ``start`` may be
     called again after a crash.
     """
 
     THREAD: Final = "mps-shm"
 
-    def __init__(self, mount: Callable[[], None], *, post: MpsPost, log: Log, look_s: float = _LOOK_S) -> None:
+    def __init__(self, mount: Callable[[], str], *, post: MpsPost, log: Log, look_s: float = _LOOK_S) -> None:
         self._mount = mount
         self._post = post
         self._log = log
@@ -31,6 +32,7 @@ class SharedMemoryService:
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self._seen: SharedMemorySeen | None = None
+        self._told = ""
 
     def start(self) -> None:
         """Start the thread, or start it anew."""
@@ -47,13 +49,14 @@ class SharedMemoryService:
     def _run(self) -> None:
         while not self._stopping.is_set():
             try:
-                self._mount()
-                seen = SharedMemorySeen()
+                unseen, problem = self._mount(), ""
             except HostError as error:
-                seen = SharedMemorySeen(problem=str(error))
+                unseen, problem = "", str(error)
+            told, self._told = self._told, problem or unseen
+            if self._told and self._told != told:
+                self._log(Reason.MPS_UNSUPPORTED, self._told)
+            seen = SharedMemorySeen(problem=problem)
             if seen != self._seen:
                 self._seen = seen
-                if seen.problem:
-                    self._log(Reason.MPS_UNSUPPORTED, seen.problem)
                 self._post(seen)
             self._stopping.wait(self._look_s)

@@ -18,10 +18,10 @@ import msgspec
 from nvdp.log import Log, describe_exception
 from nvdp.model.mps import HEARTBEAT_S
 from nvdp.model.pause import Pause
-from nvdp.model.reasons import Cause, Reason
+from nvdp.model.reasons import Reason
 from nvdp.model.status import DriverState
+from nvdp.planning.ailing import list_reachable
 from nvdp.planning.daemon_course import Course, Surroundings, keep_all, plan_daemons
-from nvdp.planning.pins import find_present
 from nvdp.services.adoption import Adoption
 from nvdp.services.events import ConfigRead, GpusScanned, PauseOrdered, Ping, ServiceCrashed, SignalReceived
 from nvdp.services.mps_crew import Crew
@@ -39,9 +39,6 @@ _STOP_SIGNALS: Final = frozenset({signal.SIGTERM, signal.SIGINT})
 _ENDS_S: Final = 12.0  # for all daemons, side by side: a word, SIGTERM and SIGKILL
 _MODES_S: Final = 5.0
 _LOOK_S: Final = 0.1
-_UNREACHABLE: Final = frozenset(
-    {Cause.LOST, Cause.VANISHED, Cause.CALL_TIMEOUT, Cause.DRIVER_LOST, Cause.DRIVER_PAUSED}
-)
 
 
 class Collaborators(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,6 +112,13 @@ class MpsSupervisor:
                 self._turn()
                 self._report()
         self._end()
+
+    @property
+    def minors(self) -> Mapping[str, int]:
+        """The numbers of the GPUs' device nodes, by UUID, by the last scan. Any thread."""
+        scan = self._scan
+        gpus = scan.inventory.gpus if scan is not None and scan.inventory is not None else ()
+        return {gpu.uuid: gpu.minor for gpu in gpus if gpu.minor is not None}
 
     @property
     def claims(self) -> Mapping[str, str]:
@@ -238,17 +242,13 @@ class MpsSupervisor:
         scan = self._scan
         if scan is None or scan.inventory is None or scan.driver.state is not DriverState.READY:
             return frozenset()
-        present = find_present(scan.inventory.gpus, scan.ailments)
-        lost = {uuid for uuid, ailment in scan.ailments.items() if ailment.cause in _UNREACHABLE}
-        return frozenset(gpu.uuid for gpu in present) - lost
+        return list_reachable(scan.inventory.gpus, scan.ailments)
 
     def _find_obstacle(self) -> str:
         """Why no daemon can be started at all; empty if there is nothing."""
-        if self._shared_memory.problem:
-            return self._shared_memory.problem
         scan = self._scan
-        if scan is None:
-            return "the driver has not answered yet"
+        if self._shared_memory.problem or scan is None:
+            return self._shared_memory.problem or "the driver has not answered yet"
         return "" if scan.driver.state is DriverState.READY else f"the driver is not there: {scan.driver.text}"
 
     @property

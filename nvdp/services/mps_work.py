@@ -65,7 +65,7 @@ class DaemonWork:
         self._asking = Asking(resource, self._places, self._pipe, node, adopted=adopted)
         self._order = Order(stage=Stage.WAIT)
         self._card = Card(resource, node.post, adopted)
-        self._obstacles = Obstacles(resource, self._places, find_own_pids=node.find_own_pids, log=node.log)
+        self._obstacles = Obstacles(resource, self._places, node)
         self._failures = Failures(resource, self._card, log=node.log, times=node.times, clock=node.clock)
         self._starts = adopted.report.restarts + 1 if adopted is not None else 0
         self.process = adopted.process if adopted is not None else None

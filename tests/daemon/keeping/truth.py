@@ -142,7 +142,7 @@ class Truth:
         if daemon is None or daemon.running is None:
             held_cards = {held.card for held in node.pods if (held.resource, held.by_mps) == (resource, True)}
             is_needed = not is_paused and (wanted | held_cards) - node.lost
-            is_known = daemon is not None and not node.wish.list_cards(resource)
+            is_known = daemon is not None and not held_cards and not node.wish.list_cards(resource)
             return [f"{resource} has no daemon: {daemon}"] if is_needed or is_known else []
         if not is_held and (is_paused or not node.wish.list_cards(resource)):
             return [f"{resource} has a daemon still: {daemon}"]
