@@ -55,7 +55,7 @@ class Campaign:
         self._truth.wait_seen(is_long=storm.is_long)
         if storm.stands and self._truth.is_driver_used:
             # What ails a card may not have been looked at yet: it was off offer for another reason, which is over now.
-            self._node.daemon.wait_scans(2)
+            self._node.daemon.wait_scans(2, self._truth.calm_s)
             self._truth.wait_seen(is_long=storm.is_long)
         self._check_answers()
         self.meter.check()
