@@ -109,6 +109,8 @@ class Truth:
             return []
         there = [one for one in self._node.pods if one.card not in self._node.lost]
         unserved = [one for one in there if not self._node.connect(one)]
+        if not unserved:
+            self._node.forget_cut()  # on a lost card nobody can be served
         return [f"{held.pod.name} of {held.resource} is not served" for held in unserved]
 
     def _find_open(self) -> list[str]:
