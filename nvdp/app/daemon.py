@@ -5,7 +5,6 @@ The order is that of the clock: the NVML child is spawned first, and grpc and YA
 
 from __future__ import annotations
 
-import os
 import queue
 import sys
 import time
@@ -16,7 +15,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from nvdp import __version__
 from nvdp.app.answers import Answers
-from nvdp.app.crashes import catch_thread_crashes, log_defects
+from nvdp.app.crashes import catch_thread_crashes
+from nvdp.app.frame import run_process
 from nvdp.app.gpus import build_driver_services, find_driver_root
 from nvdp.app.orders import NodeOrders
 from nvdp.app.past import build_adoption, build_past
@@ -24,7 +24,6 @@ from nvdp.app.signals import catch_signals
 from nvdp.app.starting import build_socket_watch, warn_at_start
 from nvdp.config.overrides import Overrides
 from nvdp.config.process import ProcessOptions
-from nvdp.errors import HostError
 from nvdp.host.boot import load_boot_id
 from nvdp.host.container import WornContainer
 from nvdp.host.pause_file import PauseFile
@@ -34,19 +33,11 @@ from nvdp.http.control_server import ControlServer
 from nvdp.http.server import HttpServer
 from nvdp.kubelet.checkpoint import CHECKPOINT_NAME, load_checkpoint
 from nvdp.kubelet.sockets import check_socket_directory, is_listening
-from nvdp.log import (
-    TERMINATION_LOG,
-    StreamLog,
-    configure_log,
-    describe_exception,
-    open_standard_streams,
-    silence_libraries,
-    write_termination_message,
-)
+from nvdp.log import StreamLog, describe_exception
 from nvdp.metrics.recording import Metrics
 from nvdp.model.held import Held
 from nvdp.model.listing import ResourceList
-from nvdp.model.reasons import Level, Reason
+from nvdp.model.reasons import Reason
 from nvdp.model.status import Trouble
 from nvdp.services.events import Event
 from nvdp.services.gpus import GpuService
@@ -71,27 +62,8 @@ _Troubled: TypeAlias = "tuple[Watcher, Memory, HttpServer, IdleCheck, CdiService
 
 
 def run(options: ProcessOptions, overrides: Overrides) -> None:
-    """Run the daemon until it is told to stop, and end the process.
-
-    Exit code 0: asked to stop. 1: it cannot do its job at all and waiting cannot help, or a defect; the last line of
-    the log says why, and so does the pod's termination message.
-    """
-    open_standard_streams()
-    silence_libraries()
-    log = configure_log(format=options.log_format.value if options.log_format else None, level=options.log_level.value)
-    log_defects(log)
-    code = 1
-    try:
-        code = Daemon(options, overrides, log).run()
-    except HostError as error:
-        log(Reason.STOPPED, str(error), level=Level.ERROR)
-        write_termination_message(TERMINATION_LOG, str(error))
-    except Exception as error:  # noqa: BLE001 - the last line before an exit says why
-        sys.excepthook(type(error), error, error.__traceback__)
-        write_termination_message(TERMINATION_LOG, f"a defect ended nvdp: {error}")
-    log.flush()
-    # A thread that is stuck in C, or an executor's exit hook, would keep the process alive.
-    os._exit(code)
+    """Run the daemon until it is told to stop, and end the process; see ``run_process``."""
+    run_process(options, lambda log: Daemon(options, overrides, log).run())
 
 
 class Daemon:

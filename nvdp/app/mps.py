@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from nvdp import __version__
-from nvdp.app.crashes import catch_thread_crashes, log_defects
+from nvdp.app.crashes import catch_thread_crashes
+from nvdp.app.frame import run_process
 from nvdp.app.mps_gpus import build_gpu_service, build_occupancy_service
 from nvdp.app.mps_probes import Probes
 from nvdp.app.mps_turn import WAITING, wait_for_turn
@@ -31,17 +32,9 @@ from nvdp.host.sole_owner import SoleOwner
 from nvdp.host.state import StateDirectory
 from nvdp.host.watch import Watcher
 from nvdp.http.server import HttpServer
-from nvdp.log import (
-    TERMINATION_LOG,
-    StreamLog,
-    configure_log,
-    describe_exception,
-    open_standard_streams,
-    silence_libraries,
-    write_termination_message,
-)
+from nvdp.log import StreamLog, describe_exception
 from nvdp.model.mps import MpsReport
-from nvdp.model.reasons import Level, Reason
+from nvdp.model.reasons import Reason
 from nvdp.mps import selinux
 from nvdp.mps.shm import SharedMemory
 from nvdp.nvml.children import NvmlChildren
@@ -52,7 +45,7 @@ from nvdp.services.mps_crew import Crew
 from nvdp.services.mps_daemon import DaemonActor
 from nvdp.services.mps_driver import DriverUse
 from nvdp.services.mps_events import MpsEvent
-from nvdp.services.mps_grants import build_grants_watch
+from nvdp.services.mps_grants import build_grants_watch, load_takeable
 from nvdp.services.mps_left import find_left
 from nvdp.services.mps_modes import ModeService
 from nvdp.services.mps_node import Node
@@ -72,26 +65,8 @@ _CALL_LIMIT_S: Final = 5.0
 
 
 def run(options: ProcessOptions, overrides: Overrides) -> None:
-    """Run the control daemons until told to stop, and end the process.
-
-    Exit code 0: asked to stop. 1: it cannot do its job at all and waiting cannot help, or a defect; the last line of
-    the log says why, and so does the pod's termination message.
-    """
-    open_standard_streams()
-    silence_libraries()
-    log = configure_log(format=options.log_format.value if options.log_format else None, level=options.log_level.value)
-    log_defects(log)
-    code = 1
-    try:
-        code = MpsDaemons(options, overrides, log).run()
-    except HostError as error:
-        log(Reason.STOPPED, str(error), level=Level.ERROR)
-        write_termination_message(TERMINATION_LOG, str(error))
-    except Exception as error:  # noqa: BLE001 - the last line before an exit says why
-        sys.excepthook(type(error), error, error.__traceback__)
-        write_termination_message(TERMINATION_LOG, f"a defect ended nvdp: {error}")
-    log.flush()
-    os._exit(code)  # a thread that is stuck in a driver would keep the process alive
+    """Run the control daemons until told to stop, and end the process; see ``run_process``."""
+    run_process(options, lambda log: MpsDaemons(options, overrides, log).run())
 
 
 class MpsDaemons:
@@ -142,6 +117,7 @@ class MpsDaemons:
         modes = ModeService(
             partial(set_compute_modes, children, limit_s=_CALL_LIMIT_S),
             reporter.persist,
+            partial(load_takeable, options.state_dir),
             claims=last.claims,
             post=self._post,
             log=log,

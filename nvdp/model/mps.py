@@ -60,6 +60,12 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
     held: tuple[str, ...] = ()
     at_once: bool = False
 
+    def list_takeable(self) -> frozenset[str]:
+        """The GPUs, by UUID, that may have the compute mode for the daemon of this resource."""
+        kept = self.kept.gpus if self.kept is not None else ()
+        wanted = self.wanted.gpus if self.wanted is not None and self.at_once else ()
+        return frozenset((*self.free, *self.held, *kept, *wanted))
+
 
 class MpsGrants(msgspec.Struct, frozen=True, kw_only=True):
     """What the plugin says about all. ``config`` is the hash of its configuration. A resource that is missing here has
@@ -75,6 +81,10 @@ class MpsGrants(msgspec.Struct, frozen=True, kw_only=True):
     def digest(self) -> str:
         """What tells these grants from all others: 16 hex digits."""
         return hashlib.sha256(msgspec.json.encode(self)).hexdigest()[:16]
+
+    def list_takeable(self) -> frozenset[str]:
+        """The GPUs, by UUID, that may have the compute mode for a daemon."""
+        return frozenset(gpu for grant in self.resources.values() for gpu in grant.list_takeable())
 
 
 class Phase(enum.Enum):

@@ -2,34 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
-from nvdp.config.schema import Config, HealthSettings
+from nvdp.config.schema import Config
 from nvdp.log import Log
 from nvdp.model.pause import Pause
 from nvdp.model.reasons import Reason
-from nvdp.nvml.children import Source
-from nvdp.services.steering import build_source
+from nvdp.services.steering import Gpus, build_source
 
 _UNNEEDED = Pause(by="a configuration without MPS", since=0.0)
-
-
-class Gpus(Protocol):
-    """The service that knows the GPUs (services/gpus.py), which begins without touching the driver."""
-
-    def configure(
-        self,
-        *,
-        rescan_interval_s: float,
-        remove_after_s: float,
-        call_timeout_s: float,
-        source: Source,
-        health: HealthSettings,
-    ) -> None: ...
-
-    def pause(self, pause: Pause, /) -> None: ...
-
-    def resume(self) -> None: ...
 
 
 class DriverUse:

@@ -23,9 +23,13 @@ from nvdp.services.mps_running import is_power_of_two
 
 _WANTED: Final = ComputeMode.EXCLUSIVE_PROCESS
 _MOST_DELAY_S: Final = 30.0
+_WORD_S: Final = 2.0
+"""How long the plugin's word counts for a claim, in seconds: where nobody answers for longer, it gives GPUs away."""
 _SCANS_UNTIL_SURE: Final = 2  # the first one that ends after a change may have looked before it
 _UNCERTAIN: Final = frozenset({Cause.CALL_TIMEOUT.value, Cause.CALL_FAILED.value})
 
+FindTakeable: TypeAlias = Callable[[], Collection[str] | None]
+"""Reads which GPUs the plugin lets be taken, at this moment; None where it never said anything. Raises HostError."""
 SetModes: TypeAlias = Callable[[Mapping[str, ComputeMode]], Mapping[str, NvmlError]]
 """Sets the modes of GPUs by UUID, and gives back why it failed for some (``nvml.compute_mode``). Blocks."""
 
@@ -57,9 +61,10 @@ class ModeService:
     """``start`` it; it posts ``ModesSeen`` whenever something changed, at first at once.
 
     ``claims`` are those of an earlier process of this boot. ``persist`` has claims on the disk when it returns, or
-    raises HostError. What failed is tried again after ``first_delay_s``, then with back-off. The methods may be called
-    from any thread and do not block. An exception that nobody expected ends the thread ``mps-modes``; ``start`` goes on
-    from what is known.
+    raises HostError. ``find_takeable`` is asked just before a GPU is taken: what is wanted may be old by then, as this
+    process may have been stopped for a while. What failed is tried again after ``first_delay_s``, then with back-off.
+    The methods may be called from any thread and do not block. An exception that nobody expected ends the thread
+    ``mps-modes``; ``start`` goes on from what is known.
     """
 
     THREAD: Final = "mps-modes"
@@ -68,6 +73,7 @@ class ModeService:
         self,
         set_modes: SetModes,
         persist: Callable[[Mapping[str, str]], None],
+        find_takeable: FindTakeable,
         *,
         claims: Mapping[str, str],
         post: MpsPost,
@@ -78,6 +84,7 @@ class ModeService:
         self._first_delay_s = first_delay_s
         self._set_modes = set_modes
         self._persist = persist
+        self._find_takeable = find_takeable
         self._post = post
         self._log = log
         self._clock = clock
@@ -164,10 +171,9 @@ class ModeService:
             seen = self._restored.get(uuid) if uuid in unsure else found[uuid]
             self._claims[uuid] = (seen or ComputeMode.DEFAULT).value
         try:
-            self._persist(dict(self._claims))
+            self._keep(fresh)
         except HostError as error:  # not kept, not changed: after a kill nobody would put it back
-            for uuid in fresh:
-                del self._claims[uuid]
+            self._forget(fresh)
             for uuid in gpus:
                 self._fail(self._unclaimable, uuid, f"its compute mode is not changed: {error}")
             return
@@ -178,9 +184,19 @@ class ModeService:
                 self._done.add(uuid)
                 self._unclaimable.pop(uuid, None)
                 continue
-            if uuid in fresh and failure.kind not in _UNCERTAIN:
-                del self._claims[uuid]  # the driver has refused: nothing is to be put back
             self._fail(self._unclaimable, uuid, str(failure))
+        # Where the driver has refused, nothing is to be put back.
+        self._forget([uuid for uuid in fresh if uuid in failed and failed[uuid].kind not in _UNCERTAIN])
+
+    def _keep(self, fresh: Collection[str]) -> None:
+        """Have the claims on the disk. Raises HostError unless they are, and the fresh ones may be taken now."""
+        ends_at = self._clock() + _WORD_S
+        takeable = self._find_takeable() if fresh else None
+        if takeable is not None and not set(fresh).issubset(takeable):
+            raise HostError("the plugin has given the GPU away meanwhile")
+        self._persist(dict(self._claims))
+        if fresh and self._clock() > ends_at:
+            raise HostError("this process was stopped for a while, or the disk is slow")
 
     def _give_back(self, gpus: list[str]) -> None:
         before = {uuid: _parse_mode(self._claims[uuid]) for uuid in gpus}
@@ -191,9 +207,16 @@ class ModeService:
             if failure is not None:
                 self._fail(self._unreleasable, uuid, str(failure))
                 continue
-            del self._claims[uuid]
             self._restored[uuid] = mode
             self._unreleasable.pop(uuid, None)
+        self._forget([uuid for uuid in gpus if uuid not in failed])
+
+    def _forget(self, gpus: Collection[str]) -> None:
+        """These are not ours, and have the mode that they had: the disk may say so a little later."""
+        if not gpus:
+            return
+        for uuid in gpus:
+            del self._claims[uuid]
         with contextlib.suppress(HostError):  # the next report has it; until then it is put back once more at worst
             self._persist(dict(self._claims))
 

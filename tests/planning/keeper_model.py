@@ -8,12 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 
-from nvdp.model.mps import DaemonReport, DaemonSpec, MpsGrants, MpsView, Phase
+from nvdp.model.mps import DaemonReport, DaemonSpec, Grant, MpsGrants, MpsView, Phase
 from nvdp.planning.daemon_course import Stage, Standing, Step, Surroundings, Wish, plan_daemons
 
 LOOKS_S = 1.0  # it reads what it is told this often
 Holders = Callable[[str], Iterator[tuple[str, str, bool]]]
 """By card the pods that have it, under which resource, and whether by MPS."""
+
+
+def list_kept(grant: Grant) -> Collection[str]:
+    """The cards of pods that it may be started again with, though they are to leave it."""
+    return grant.kept.gpus if grant.kept is not None else ()
 
 
 class Keeper:
@@ -36,7 +41,9 @@ class Keeper:
     def list_takeable(self, told: MpsGrants) -> set[str]:
         """The cards that it may take, by what it goes by, or by what it is ``told`` when it reads that."""
         words = (told, self._heard) if self.up else (told,)
-        return {uuid for word in words for grant in word.resources.values() for uuid in grant.free}
+        return {
+            uuid for word in words for grant in word.resources.values() for uuid in (*grant.free, *list_kept(grant))
+        }
 
     def set_up(self, told: MpsGrants, *, up: bool) -> None:
         """It is gone, or there again: then it reads what it is ``told`` before it does anything."""

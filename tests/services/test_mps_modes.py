@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 
 import pytest
 
@@ -25,6 +26,9 @@ class Node:
         self.steps = []
         self.kept = {}
         self.kinds = {}
+        self.takeable = None
+        self.stopped_s = 0.0
+        self.passed_s = 0.0
         self.is_disk_full = False
         self.may_answer = threading.Event()
         self.may_answer.set()
@@ -35,7 +39,17 @@ class Node:
         self.modes |= {uuid: mode for uuid, mode in modes.items() if uuid not in self.kinds}
         return {uuid: NvmlError("denied", kind=self.kinds[uuid], call="x") for uuid in modes if uuid in self.kinds}
 
+    def find_takeable(self):
+        if isinstance(self.takeable, Exception):
+            raise self.takeable
+        return self.takeable
+
+    def clock(self):
+        return time.monotonic() + self.passed_s
+
     def keep(self, claims):
+        self.passed_s += self.stopped_s
+        self.stopped_s = 0.0
         if self.is_disk_full:
             raise HostError("no space left")
         self.steps.append(claims)
@@ -55,9 +69,11 @@ class Bench:
         self.service = ModeService(
             node.set,
             node.keep,
+            node.find_takeable,
             claims=claims,
             post=self.posted.put,
             log=lambda reason, msg, /, **fields: self.told.append((msg, fields)),
+            clock=node.clock,
             first_delay_s=0.1,
         )
         self.service.start()
@@ -172,7 +188,42 @@ def test_after_a_refusal_nothing_is_to_be_put_back_and_after_a_hang_it_is(node, 
     seen = bench.wait(lambda seen: B in seen.claimed and A in seen.unclaimable)
     assert seen.unclaimable == {A: "denied"}
     assert {uuid: mode for uuid, mode in seen.claims.items() if uuid != B} == claims
+    assert node.kept == seen.claims
     assert bench.told[0] == ("denied", {"device": A})
+
+
+@pytest.mark.parametrize("word", [frozenset(), frozenset({B}), HostError("mps.json: cannot be read")])
+def test_what_was_given_away_since_it_was_wanted_is_not_taken(node, build, word):
+    node.takeable = word
+    bench = build()
+    bench.see()
+    bench.service.want({A})
+    seen = bench.wait(lambda seen: A in seen.unclaimable)
+    why = word if isinstance(word, HostError) else "the plugin has given the GPU away meanwhile"
+    assert seen.unclaimable == {A: f"its compute mode is not changed: {why}"}
+    assert (seen.claims, node.kept, node.modes[A]) == ({}, {}, DEFAULT)
+
+    node.takeable = frozenset({A})
+    bench.wait(lambda seen: A in seen.claimed)
+
+
+def test_what_may_have_been_given_away_while_this_process_was_stopped_is_not_taken(node, build):
+    node.stopped_s = 4.0
+    bench = build()
+    bench.see()
+    bench.service.want({A})
+    seen = bench.wait(lambda seen: A in seen.unclaimable)
+    assert "was stopped for a while" in seen.unclaimable[A]
+    assert (seen.claims, node.kept, node.modes[A]) == ({}, {}, DEFAULT)
+    bench.wait(lambda seen: A in seen.claimed)
+
+
+def test_what_is_ours_already_is_set_again_whatever_the_plugin_says(node, build):
+    node.takeable = frozenset()
+    bench = build(a="Prohibited")
+    bench.see()
+    bench.service.want({A})
+    assert bench.wait(lambda seen: A in seen.claimed).claims == {A: "Prohibited"}
 
 
 def test_a_gpu_that_failed_may_be_wanted_again_after_a_while_and_then_works(node, build):
