@@ -148,7 +148,7 @@ def _waits_for_daemon(uuid: str, plan: Plan) -> bool:
     resource = assignment.form.resource if assignment is not None and assignment.form.mps else ""
     grant, listed = plan.grants.resources.get(resource), plan.lists.get(resource)
     devices = listed.devices if listed is not None else ()
-    lacks = any(one.gpu_uuid == uuid and one.cause is Cause.MPS_DAEMON_FAILED for one in devices)
+    lacks = any(one.gpu_uuid == uuid and one.cause in {Cause.MPS_DAEMON_FAILED, Cause.HELD} for one in devices)
     return lacks and grant is not None and bool(grant.held)
 
 

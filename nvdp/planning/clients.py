@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from nvdp.config.schema import Config
+from nvdp.config.schema import Config, ModeChange
 from nvdp.model.held import Holding
 from nvdp.model.listing import MpsFacts
 from nvdp.model.mps import MpsGrants, MpsView
@@ -50,6 +50,7 @@ class Clients:
         self._allotment = allotment
         self._view = view
         self._granted = granted
+        self._holders = holders
         self._known = known
         self._before = by_mps
         self._waiting = waiting
@@ -78,7 +79,9 @@ class Clients:
         if form.mps:
             if not is_gone:
                 self._granting.allow(form.resource, device.uuid)
-            return self._daemons.find_fault(form.resource, device.uuid) or (None, "")
+            is_at_once = self._config.allocation.mode_change is ModeChange.IMMEDIATE
+            holdings = {} if is_at_once else self._holders.get(form.resource, {})
+            return self._daemons.find_fault(form.resource, device.uuid, holdings) or (None, "")
         if self._view is None:
             return None, ""
         claim = self._daemons.find_claim(device.gpu) or self._granted.find_wait(device.gpu.uuid)

@@ -104,6 +104,11 @@ class Course(msgspec.Struct, frozen=True, kw_only=True):
     steps: Mapping[str, Step]
     claims: frozenset[str]
 
+    @property
+    def staying(self) -> tuple[str, ...]:
+        """The resources whose daemons run on."""
+        return tuple(name for name, step in self.steps.items() if step.stage is Stage.KEEP)
+
 
 def plan_daemons(wishes: Mapping[str, Wish], standings: Mapping[str, Standing], surroundings: Surroundings) -> Course:
     """The course of now. A resource without a wish has no daemon; the order of the mappings does not matter."""

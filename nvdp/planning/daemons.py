@@ -6,11 +6,16 @@ has put its compute mode back, as no container could work on it before.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+
 import msgspec
 
+from nvdp.model.held import Holding
 from nvdp.model.inventory import ComputeMode, Gpu
 from nvdp.model.mps import CLIENT_DIR, DaemonReport, MpsView, Phase
 from nvdp.model.reasons import Cause
+from nvdp.planning.ledger import uuid_of_id
+from nvdp.planning.wording import join_some
 
 _NOBODY = "nobody looked for it"
 
@@ -24,14 +29,21 @@ class Daemons(msgspec.Struct, frozen=True):
         """Whether the daemon of the resource answers."""
         return self.view is None or self._find_ready(resource) is not None
 
-    def find_fault(self, resource: str, uuid: str) -> tuple[Cause, str] | None:
-        """Why no container could work on this GPU through the daemon of the resource; None if it could."""
+    def find_fault(self, resource: str, uuid: str, holdings: Mapping[str, Holding]) -> tuple[Cause, str] | None:
+        """Why no container could work on this GPU through the daemon of the resource; None if it could.
+
+        ``holdings`` are those for which the daemon is not started anew, by device ID of the resource.
+        """
         if self.view is None:
             return None
         daemon = self._find_ready(resource)
         if daemon is None:
             return Cause.MPS_DAEMON_FAILED, self.describe(resource)
         if daemon.running is None or uuid not in daemon.running.gpus:
+            gpus = daemon.running.gpus if daemon.running is not None else ()
+            if pods := name_holders(holdings, gpus):
+                text = f"joins the MPS control daemon on {build_pipe(resource)} once nothing of it is held"
+                return Cause.HELD, f"{text}: {join_some(pods)}"
             why = f": {daemon.text}" if daemon.text else ""
             return Cause.MPS_DAEMON_FAILED, f"MPS control daemon on {build_pipe(resource)} runs without this GPU{why}"
         return None
@@ -80,6 +92,12 @@ class Daemons(msgspec.Struct, frozen=True):
         if daemon is None:
             return "nvdp mps has not started it yet"
         return daemon.text or f"it is {daemon.phase.value}"
+
+
+def name_holders(holdings: Mapping[str, Holding], gpus: Collection[str]) -> tuple[str, ...]:
+    """The pods that hold any of these GPUs, of the IDs of one resource."""
+    names = {holding.holder for device_id, holding in holdings.items() if uuid_of_id(device_id) in gpus}
+    return tuple(sorted(names))
 
 
 def build_pipe(resource: str) -> str:

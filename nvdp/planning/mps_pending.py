@@ -6,13 +6,12 @@ has: those that are to leave it, and those that are to join it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 
 import msgspec
 
-from nvdp.model.held import Holding
 from nvdp.model.mps import DaemonSpec, Grant, MpsView
-from nvdp.planning.ledger import uuid_of_id
+from nvdp.planning.daemons import name_holders
 from nvdp.planning.plan import Plan
 from nvdp.planning.wording import join_some
 
@@ -20,13 +19,12 @@ _NONE = "no limit"
 
 
 class Pending(msgspec.Struct, frozen=True, kw_only=True):
-    """What one daemon waits with: ``text`` says it, ``joining`` are GPUs that are free for it and not in it yet.
+    """What one daemon waits with, in words.
 
     ``holders`` are ``namespace/pod``, none while pods are only taken note of.
     """
 
     text: str
-    joining: frozenset[str] = frozenset()
     holders: tuple[str, ...] = ()
 
 
@@ -42,9 +40,8 @@ def find_pending(plan: Plan, view: MpsView | None) -> dict[str, Pending]:
         target = _find_target(grant, report.running)
         text = describe_next(report.running, target, build_name(plan))
         if text:
-            joining = frozenset(target.gpus if target is not None else ()) - frozenset(report.running.gpus)
             holders = name_holders(plan.holders.get(resource, {}), grant.held)
-            found[resource] = Pending(text=text, joining=joining, holders=holders)
+            found[resource] = Pending(text=text, holders=holders)
     return found
 
 
@@ -56,12 +53,6 @@ def describe_next(running: DaemonSpec, wanted: DaemonSpec | None, name: Callable
     if wanted is None:
         return "it ends"
     return ", ".join(_list_changes(running, wanted, name))
-
-
-def name_holders(holdings: Mapping[str, Holding], gpus: Collection[str]) -> tuple[str, ...]:
-    """The pods that hold any of these GPUs, of the IDs of one resource."""
-    names = {holding.holder for device_id, holding in holdings.items() if uuid_of_id(device_id) in gpus}
-    return tuple(sorted(names))
 
 
 def _find_target(grant: Grant, running: DaemonSpec) -> DaemonSpec | None:

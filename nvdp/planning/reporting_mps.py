@@ -43,13 +43,15 @@ def find_withheld(view: MpsView | None, plan: Plan | None) -> dict[str, str]:
     if plan is None:
         return {}
     daemons, found = Daemons(view), dict.fromkeys(plan.kept, Cause.HELD.value)
-    pending = find_pending(plan, view)
     for uuid, assignment in plan.assignments.items():
         resource = assignment.form.resource
-        if assignment.strategy is not Strategy.MPS or daemons.find_fault(resource, uuid) is None:
+        if assignment.strategy is not Strategy.MPS:
             continue
-        waits = daemons.is_ready(resource) and resource in pending and uuid in pending[resource].joining
-        found[uuid] = (Cause.HELD if waits else Cause.MPS_DAEMON_FAILED).value
+        grant = plan.grants.resources.get(resource)
+        is_at_once = grant is not None and grant.at_once
+        fault = daemons.find_fault(resource, uuid, {} if is_at_once else plan.holders.get(resource, {}))
+        if fault is not None:
+            found[uuid] = fault[0].value
     return found
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from nvdp.config.schema import Config
 from nvdp.log import Log
 from nvdp.model.pause import Pause
 from nvdp.model.reasons import Reason
+from nvdp.planning.wording import join_some
 from nvdp.services.steering import Gpus, build_source
 
 _UNNEEDED = Pause(by="a configuration without MPS", since=0.0)
@@ -34,8 +37,11 @@ class DriverUse:
             health=config.health,
         )
 
-    def consider(self, *, pause: Pause | None, is_needed: bool, is_settled: bool) -> None:
-        """``is_settled``: no GPU is to be given its own compute mode back, or it cannot be.
+    def consider(
+        self, *, pause: Pause | None, is_needed: bool, is_settled: bool, staying: Collection[str] = ()
+    ) -> None:
+        """``is_settled``: no GPU is to be given its own compute mode back, or it cannot be. ``staying`` are the
+        resources whose daemons are in use: they have the driver open whatever is wanted.
 
         That is done before the driver is let go of. What is paused from the start is not touched at all.
         """
@@ -52,5 +58,7 @@ class DriverUse:
         self.is_open = False
         self._gpus.pause(wanted)
         if wanted is not _UNNEEDED:
-            text = f"{wanted}: no control daemon is started, and none that is not in use stays; the driver is free"
+            used = f"not free: pods use the control daemons of {join_some(sorted(staying))}"
+            text = f"{wanted}: no control daemon is started, and none that is not in use stays; the driver is "
+            text += used if staying else "free"
             self._log(Reason.DRIVER_PAUSED, text, by=wanted.by)

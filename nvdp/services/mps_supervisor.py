@@ -195,8 +195,8 @@ class MpsSupervisor:
             is_needed=self._may_open_driver
             and (self._wishes.may_need_driver(adoption.expected) or bool(self._modes.claims)),
             is_settled=self._modes.claims.keys() <= self._course.claims | self._modes.unreleasable.keys(),
+            staying=self._course.staying,
         )
-
         may_look = self._with.driver.is_open and self._pause is None
         uncertain = self._wishes.find_uncertain(self._modes.claims) & self._find_present() if may_look else frozenset()
         self._occupied = {gpu: text for gpu, text in self._occupied.items() if gpu in uncertain}

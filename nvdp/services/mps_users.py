@@ -10,7 +10,7 @@ from pathlib import Path
 
 from nvdp.errors import HostError
 from nvdp.log import Log
-from nvdp.model.reasons import Level, Reason
+from nvdp.model.reasons import Reason
 from nvdp.mps.control_log import ControlLog, LogFollower
 
 _REMEDY = (
@@ -60,6 +60,6 @@ class WaitingUsers:
             owner = self._state.server_user
             names = ", ".join(map(str, users))
             text = f"clients of user {names} wait until those of user {owner} have ended; {_REMEDY}"
-            self._log(Reason.MPS_UNSUPPORTED, text, level=Level.WARNING, resource=self._resource, users=list(users))
+            self._log(Reason.MPS_UNSUPPORTED, text, resource=self._resource, users=list(users))
         self._told = users
         return users

@@ -58,7 +58,7 @@ def test_a_gpu_that_pods_hold_otherwise_is_not_what_the_daemon_waits_with():
     both = {"held": answer(holding(f"{uuid(0)}::0", "a", MPS), holding(uuid(1), "whole"))}
     current = plan("0, 1", 4, ONE, **both)
     assert find_pending(current, ready(ONE)) == {}
-    assert find_withheld(ready(ONE), current) == {uuid(1): "MPSDaemonFailed"}
+    assert find_withheld(ready(ONE), current) == {uuid(1): "Held"}
 
 
 def test_a_daemon_that_is_not_wanted_any_more_ends():

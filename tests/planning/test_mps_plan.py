@@ -105,6 +105,16 @@ def test_a_card_that_the_daemon_has_not_is_unhealthy_and_says_what_it_waits_for(
         )
 
 
+def test_a_card_that_is_to_join_a_daemon_in_use_is_held_by_the_pods_that_use_it():
+    view = MpsView(daemons={GPU: DaemonReport(phase=Phase.READY, running=DaemonSpec(resource=GPU, gpus=(A,)))})
+    known = {"held": answer(holding(f"{A}::1", "a"), holding(f"{A}::0", "b")), "by_mps": {GPU: (A, B)}}
+    why = "joins the MPS control daemon on /mps/nvidia.com/gpu/pipe once nothing of it is held: team/a, team/b"
+    assert {causes(plan(view=view, **known))[one] for one in replicas(B, 0, 1)} == {(Cause.HELD, why)}
+
+    at_once = plan(FILE + "allocation: {modeChange: immediate}", view=view, **known)
+    assert {causes(at_once)[one][0] for one in replicas(B, 0, 1)} == {Cause.MPS_DAEMON_FAILED}
+
+
 def test_where_nobody_can_tell_no_daemon_is_missed():
     assert ids(plan(view=None), healthy=True) == ALL
 
