@@ -330,8 +330,9 @@ def test_a_program_that_is_gone_costs_a_daemon_that_lives_nothing(bench):
     seen = bench.wait(lambda seen: seen.order == bench.number)
     assert seen.daemon.pid == first.pid
     assert not wait_gone(first.pid, 4 * QUICK.probe_s)
+    bench.order(Stage.KEEP)  # before the program is back, or the end that was ordered would come about
+    bench.wait(lambda seen: seen.order == bench.number)
     Path(f"{bench.program}.away").rename(bench.program)
-    bench.order(Stage.KEEP)
     assert bench.wait_phase(Phase.READY).pid == first.pid
 
 
