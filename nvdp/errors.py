@@ -6,6 +6,8 @@ no other exception is expected. The text of each is one line for a person: what 
 
 from __future__ import annotations
 
+import enum
+
 import msgspec
 
 _QUOTE_LIMIT = 80  # characters of somebody's text that an error repeats
@@ -84,6 +86,31 @@ class KubeletError(NvdpError):
     def __init__(self, text: str, *, refused: bool = False) -> None:
         super().__init__(text)
         self.refused = refused
+
+
+class ClusterFault(enum.Enum):
+    """What kind of failure of the API server it is, as far as that decides what to do."""
+
+    UNREACHABLE = "unreachable"  # no connection, no answer in time, TLS, an answer that is none
+    DENIED = "denied"  # 401, 403
+    MISSING = "missing"  # 404
+    CONFLICT = "conflict"  # 409
+    GONE = "gone"  # 410: this version is too old to go on from
+    THROTTLED = "throttled"  # 429
+    REFUSED = "refused"  # any other 4xx: the request is at fault
+    FAILED = "failed"  # 5xx
+
+
+class ClusterError(NvdpError):
+    """The API server refused, or could not be asked. The text names what was asked for, and for DENIED what is missing.
+
+    ``retry_after_s`` is what the server asked for, in seconds; None where it said nothing.
+    """
+
+    def __init__(self, text: str, *, fault: ClusterFault, retry_after_s: float | None = None) -> None:
+        super().__init__(text)
+        self.fault = fault
+        self.retry_after_s = retry_after_s
 
 
 class HostError(NvdpError):

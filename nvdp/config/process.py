@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Final
 
-import msgspec
-
+from nvdp.config.cluster import ClusterOptions
 from nvdp.config.keys import Setting, camel_key
 from nvdp.config.schema import Origin
 from nvdp.model.duration import Duration, build_duration
@@ -34,7 +33,7 @@ class LogLevel(enum.Enum):
     ERROR = "error"
 
 
-class ProcessOptions(msgspec.Struct, frozen=True, kw_only=True, rename=camel_key):
+class ProcessOptions(ClusterOptions, frozen=True, kw_only=True, rename=camel_key):
     """Options of ``nvdp run`` besides those that are keys of the file. All paths are as the process sees them.
 
     ``origins`` tells, by flag without dashes, where each value came from.
@@ -131,10 +130,6 @@ class ProcessOptions(msgspec.Struct, frozen=True, kw_only=True, rename=camel_key
     log_allocations: Annotated[
         bool, Setting("log each allocation; refusals always are", ("log-allocations",), ("NVDP_LOG_ALLOCATIONS",))
     ] = True
-    node_condition: Annotated[
-        bool,
-        Setting("show the plugin's state as a condition of the node", ("node-condition",), ("NVDP_NODE_CONDITION",)),
-    ] = False
     apply_jitter: Annotated[
         Duration,
         Setting(

@@ -48,6 +48,14 @@ NVIDIA = {  # flag: aliases, environment, key, from the table of the plugin that
     "config-file": ([], ["CONFIG_FILE"], ""),
     "cdi-feature-flags": ([], ["CDI_FEATURE_FLAGS"], ""),
     "cdi-disable-hooks": ([], ["CDI_DISABLE_HOOKS"], ""),
+    "node-name": ([], ["NODE_NAME"], ""),
+    "kubeconfig": ([], ["KUBECONFIG"], ""),
+    "namespace": ([], ["NAMESPACE"], ""),
+    "pod-name": ([], ["POD_NAME"], ""),
+    "node-label": ([], ["NODE_LABEL"], ""),
+    "config-dir": ([], ["CONFIG_FILE_SRCDIR"], ""),
+    "default-config": ([], ["DEFAULT_CONFIG"], ""),
+    "fallback-strategies": ([], ["FALLBACK_STRATEGIES"], ""),
 }
 OURS = {
     "metrics-port": "NVDP_METRICS_PORT",
@@ -64,7 +72,11 @@ OURS = {
     "log-format": "NVDP_LOG_FORMAT",
     "log-level": "NVDP_LOG_LEVEL",
     "log-allocations": "NVDP_LOG_ALLOCATIONS",
+    "config-map": "NVDP_CONFIG_MAP",
+    "write-labels": "NVDP_WRITE_LABELS",
+    "events": "NVDP_EVENTS",
     "node-condition": "NVDP_NODE_CONDITION",
+    "startup-taint": "NVDP_STARTUP_TAINT",
     "apply-jitter": "NVDP_APPLY_JITTER",
     "simulated-node": "NVDP_SIMULATED_NODE",
 }
@@ -105,7 +117,7 @@ def test_without_flags_and_environment_everything_is_nvidias_default():
     assert options.config_file is None
     assert (str(options.state_dir), str(options.run_dir), options.metrics_port) == ("/var/lib/nvdp", "/run/nvdp", 9402)
     assert (options.log_format, options.log_level.value, options.log_allocations) == (None, "info", True)
-    assert (options.node_condition, options.apply_jitter) == (False, build_duration(seconds=0))
+    assert (options.node_condition, options.apply_jitter) == ("", build_duration(seconds=0))
 
 
 @pytest.mark.parametrize(
