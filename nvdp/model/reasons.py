@@ -14,61 +14,74 @@ class Level(enum.IntEnum):
     ERROR = 40
 
 
+class EventKind(enum.Enum):
+    """Whether what happened becomes an event of the Node, by the word of the table in docs/observability.md.
+
+    LASTING is told only if it still is so a minute later.
+    """
+
+    NONE = "–"
+    NORMAL = "Normal"
+    WARNING = "Warning"
+    LASTING = "Warning after 60 s"
+
+
 class Reason(enum.Enum):
-    """What happened, and how serious it is. The value is the word and its level."""
+    """What happened, and how serious it is. The value is the word, its level, and the event that it makes, if any."""
 
     STARTING = ("Starting", Level.INFO)
     STOPPED = ("Stopped", Level.INFO)
-    DRIVER_READY = ("DriverReady", Level.INFO)
-    DRIVER_MISSING = ("DriverMissing", Level.WARNING)
-    DRIVER_MISMATCH = ("DriverMismatch", Level.ERROR)
-    DRIVER_LOST = ("DriverLost", Level.ERROR)
-    DRIVER_PAUSED = ("DriverPaused", Level.INFO)
-    DRIVER_RESUMED = ("DriverResumed", Level.INFO)
-    DEVICE_ADDED = ("DeviceAdded", Level.INFO)
-    DEVICE_REMOVED = ("DeviceRemoved", Level.INFO)
-    DEVICE_UNHEALTHY = ("DeviceUnhealthy", Level.ERROR)
-    DEVICE_RECOVERED = ("DeviceRecovered", Level.INFO)
-    DEVICE_FLAPPING = ("DeviceFlapping", Level.WARNING)
-    DEVICE_CORDONED = ("DeviceCordoned", Level.INFO)
-    DEVICE_UNCORDONED = ("DeviceUncordoned", Level.INFO)
-    DEVICE_NOT_IDLE = ("DeviceNotIdle", Level.WARNING)
-    MIG_LAYOUT_CHANGED = ("MIGLayoutChanged", Level.INFO)
-    MIG_INVALID = ("MIGInvalid", Level.WARNING)
-    CONFIG_APPLIED = ("ConfigApplied", Level.INFO)
-    CONFIG_REFUSED = ("ConfigRefused", Level.ERROR)
+    DRIVER_READY = ("DriverReady", Level.INFO, EventKind.NORMAL)
+    DRIVER_MISSING = ("DriverMissing", Level.WARNING, EventKind.WARNING)
+    DRIVER_MISMATCH = ("DriverMismatch", Level.ERROR, EventKind.WARNING)
+    DRIVER_LOST = ("DriverLost", Level.ERROR, EventKind.WARNING)
+    DRIVER_PAUSED = ("DriverPaused", Level.INFO, EventKind.NORMAL)
+    DRIVER_RESUMED = ("DriverResumed", Level.INFO, EventKind.NORMAL)
+    DEVICE_ADDED = ("DeviceAdded", Level.INFO, EventKind.NORMAL)
+    DEVICE_REMOVED = ("DeviceRemoved", Level.INFO, EventKind.NORMAL)
+    DEVICE_UNHEALTHY = ("DeviceUnhealthy", Level.ERROR, EventKind.WARNING)
+    DEVICE_RECOVERED = ("DeviceRecovered", Level.INFO, EventKind.NORMAL)
+    DEVICE_FLAPPING = ("DeviceFlapping", Level.WARNING, EventKind.WARNING)
+    DEVICE_CORDONED = ("DeviceCordoned", Level.INFO, EventKind.NORMAL)
+    DEVICE_UNCORDONED = ("DeviceUncordoned", Level.INFO, EventKind.NORMAL)
+    DEVICE_NOT_IDLE = ("DeviceNotIdle", Level.WARNING, EventKind.WARNING)
+    MIG_LAYOUT_CHANGED = ("MIGLayoutChanged", Level.INFO, EventKind.NORMAL)
+    MIG_INVALID = ("MIGInvalid", Level.WARNING, EventKind.WARNING)
+    CONFIG_APPLIED = ("ConfigApplied", Level.INFO, EventKind.NORMAL)
+    CONFIG_REFUSED = ("ConfigRefused", Level.ERROR, EventKind.WARNING)
     CONFIG_REFERENCE_UNMATCHED = ("ConfigReferenceUnmatched", Level.WARNING)
-    CONFIG_MOUNT_STATIC = ("ConfigMountStatic", Level.WARNING)
-    CONFIG_MISSING = ("ConfigMissing", Level.WARNING)
+    CONFIG_MOUNT_STATIC = ("ConfigMountStatic", Level.WARNING, EventKind.WARNING)
+    CONFIG_MISSING = ("ConfigMissing", Level.WARNING, EventKind.LASTING)
     CDI_WRITTEN = ("CDIWritten", Level.INFO)
-    CDI_FAILED = ("CDIFailed", Level.ERROR)
-    MPS_DAEMON_READY = ("MPSDaemonReady", Level.INFO)
-    MPS_DAEMON_FAILED = ("MPSDaemonFailed", Level.ERROR)
-    MPS_UNSUPPORTED = ("MPSUnsupported", Level.ERROR)
-    RUNTIME_UNSUITED = ("RuntimeUnsuited", Level.WARNING)
-    MODE_CHANGE_WAITING = ("ModeChangeWaiting", Level.INFO)
-    MODE_CHANGED = ("ModeChanged", Level.INFO)
+    CDI_FAILED = ("CDIFailed", Level.ERROR, EventKind.WARNING)
+    MPS_DAEMON_READY = ("MPSDaemonReady", Level.INFO, EventKind.NORMAL)
+    MPS_DAEMON_FAILED = ("MPSDaemonFailed", Level.ERROR, EventKind.WARNING)
+    MPS_UNSUPPORTED = ("MPSUnsupported", Level.ERROR, EventKind.WARNING)
+    RUNTIME_UNSUITED = ("RuntimeUnsuited", Level.WARNING, EventKind.WARNING)
+    MODE_CHANGE_WAITING = ("ModeChangeWaiting", Level.INFO, EventKind.NORMAL)
+    MODE_CHANGED = ("ModeChanged", Level.INFO, EventKind.NORMAL)
     RESOURCE_REGISTERED = ("ResourceRegistered", Level.INFO)
     RESOURCE_WITHDRAWN = ("ResourceWithdrawn", Level.INFO)
-    REGISTRATION_FAILED = ("RegistrationFailed", Level.WARNING)
+    REGISTRATION_FAILED = ("RegistrationFailed", Level.WARNING, EventKind.LASTING)
     KUBELET_RESTARTED = ("KubeletRestarted", Level.INFO)
     STREAM_LOST = ("StreamLost", Level.WARNING)
     ALLOCATION_SERVED = ("AllocationServed", Level.INFO)
     ALLOCATION_REFUSED = ("AllocationRefused", Level.WARNING)
     SHARING_UNISOLATED = ("SharingUnisolated", Level.WARNING)
     FEATURE_NOT_BUILT = ("FeatureNotBuilt", Level.WARNING)
-    ENTRY_WITHHELD = ("EntryWithheld", Level.WARNING)
-    RESOURCE_EMPTIED = ("ResourceEmptied", Level.WARNING)
-    HOLDERS_UNKNOWN = ("HoldersUnknown", Level.WARNING)
+    ENTRY_WITHHELD = ("EntryWithheld", Level.WARNING, EventKind.WARNING)
+    RESOURCE_EMPTIED = ("ResourceEmptied", Level.WARNING, EventKind.WARNING)
+    HOLDERS_UNKNOWN = ("HoldersUnknown", Level.WARNING, EventKind.LASTING)
     STATE_DAMAGED = ("StateDamaged", Level.WARNING)
     WATCH_DEGRADED = ("WatchDegraded", Level.WARNING)
     PORT_TAKEN = ("PortTaken", Level.WARNING)
     ALLOCATION_SEEN = ("AllocationSeen", Level.DEBUG)
-    SERVICE_RESTARTED = ("ServiceRestarted", Level.ERROR)
+    SERVICE_RESTARTED = ("ServiceRestarted", Level.ERROR, EventKind.WARNING)
 
-    def __init__(self, word: str, level: Level) -> None:
+    def __init__(self, word: str, level: Level, event: EventKind = EventKind.NONE) -> None:
         self.word = word
         self.level = level
+        self.event = event
 
 
 class Cause(enum.Enum):

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from nvdp.metrics.catalog import METRICS, Kind
-from nvdp.model.reasons import Cause, Level, Reason
+from nvdp.model.reasons import Cause, EventKind, Level, Reason
 
 ROOT = Path(__file__).resolve().parents[2]
 OBSERVABILITY = (ROOT / "docs/observability.md").read_text()
@@ -39,6 +39,12 @@ def test_the_reasons_are_those_of_the_code_with_their_levels():
     built = {word: level for word, level in documented.items() if word not in not_built("Reasons")}
     assert built == {reason.word: reason.level.name.lower() for reason in Reason}
     assert not_built("Reasons") <= set(documented)
+
+
+def test_the_events_are_those_of_the_code():
+    built = {word: event for word, _, event, *_ in rows("Reasons") if word not in not_built("Reasons")}
+    assert built == {reason.word: reason.event.value for reason in Reason}
+    assert {event for _, _, event, *_ in rows("Reasons")} == {kind.value for kind in EventKind}
 
 
 def test_the_causes_are_those_of_the_code():
