@@ -6,6 +6,7 @@ import enum
 
 import msgspec
 
+from nvdp.model.mig import MigAttributes
 from nvdp.model.platforms import Platform
 from nvdp.model.topology import Connection
 
@@ -42,7 +43,7 @@ class MigInstance(msgspec.Struct, frozen=True, kw_only=True):
     ``compute_instance`` are the driver's numbers, as events and capability nodes have them. ``profile`` is spelled as
     the driver spells it (``1g.10gb+me``; ``1c.3g.40gb`` for one smaller than its GPU instance). What could not be read
     is None, and then ``fault`` says why. ``nodes`` are its capability nodes, as container paths, as far as the host
-    tells them.
+    tells them. ``attributes`` are for labels alone, and None where the driver does not tell them.
     """
 
     uuid: str
@@ -52,6 +53,7 @@ class MigInstance(msgspec.Struct, frozen=True, kw_only=True):
     profile: str | None = None
     memory_bytes: int | None = None
     nodes: tuple[str, ...] = ()
+    attributes: MigAttributes | None = None
     fault: Fault | None = None
 
 
@@ -72,7 +74,9 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     mode that a reset of the GPU would bring, None if that is the current one or is not known. ``compute_mode`` is None
     where the driver does not tell it. ``instances`` are the MIG devices in the order of their index; None unless the
     GPU is in MIG mode and they could be listed.
-    ``unreadable_instances`` can be shown, but have no identity to advertise.
+    ``unreadable_instances`` can be shown, but have no identity to advertise. ``clique`` is for labels alone: those GPUs
+    of its NVLink fabric with which it can exchange data (``CLUSTER.CLIQUE``, the first a UUID), empty where it is on no
+    fabric, None where that cannot be told now.
     """
 
     uuid: str
@@ -88,6 +92,7 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     compute_mode: ComputeMode | None = None
     instances: tuple[MigInstance, ...] | None = None
     unreadable_instances: tuple[UnreadableInstance, ...] = ()
+    clique: str | None = None
     fault: Fault | None = None
 
 

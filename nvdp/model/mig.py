@@ -51,6 +51,24 @@ class MigProfile(msgspec.Struct, frozen=True, kw_only=True, order=True):
         return RESOURCE_PREFIX + str(self).replace("+", ".")
 
 
+class MigAttributes(msgspec.Struct, frozen=True, kw_only=True, order=True):
+    """What a MIG device has, as the driver counts it: memory in MiB, multiprocessors, and slices and engines.
+
+    ``slices`` are those of its GPU instance, ``compute_slices`` its own. It shares its engines with the other compute
+    instances of its GPU instance.
+    """
+
+    memory_mib: int
+    multiprocessors: int
+    slices: int
+    compute_slices: int
+    copy_engines: int
+    decoders: int
+    encoders: int
+    jpeg_engines: int
+    ofa_engines: int
+
+
 class CapabilityNodes(msgspec.Struct, frozen=True):
     """The minor numbers of the nodes that give access to MIG instances; GPUs are known by the minors of their own."""
 
