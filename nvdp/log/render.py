@@ -47,6 +47,14 @@ def render_text(now: float, level: Level, reason: str, msg: str, fields: Mapping
 
     A traceback follows on lines of its own, indented.
     """
+    line = f"{format_time(now)} {_LEVEL_TEXT[level]} {reason:<19} {render_sentence(msg, fields)}"
+    if fields.get("trace"):
+        line += "".join(f"\n    {_CONTROL.sub('?', one)}" for one in plain_trace(fields["trace"]).splitlines())
+    return line
+
+
+def render_sentence(msg: str, fields: Mapping[str, object]) -> str:
+    """Whom it concerns, the sentence, and the fields that it does not mention but for a trace: one line."""
     sentence = one_line(msg)
     told = set(_WORD.findall(sentence))
     rest = [
@@ -57,13 +65,7 @@ def render_text(now: float, level: Level, reason: str, msg: str, fields: Mapping
         and (text := _FIELD_TEXT.get(name, _field_text)(value))
         and not _is_told(text, sentence, told)
     ]
-    line = (
-        f"{format_time(now)} {_LEVEL_TEXT[level]} {reason:<19} {_subject_text(sentence, fields)}{sentence}"
-        f"{'  (' + ', '.join(rest) + ')' if rest else ''}"
-    )
-    if fields.get("trace"):
-        line += "".join(f"\n    {_CONTROL.sub('?', one)}" for one in plain_trace(fields["trace"]).splitlines())
-    return line
+    return f"{_subject_text(sentence, fields)}{sentence}{'  (' + ', '.join(rest) + ')' if rest else ''}"
 
 
 def format_time(now: float) -> str:
