@@ -1,7 +1,7 @@
 """The part of kustomize that our manifests use, so that they are tested without its binary.
 
-Resources (files and directories), components, strategic merge patches by path (for one object, or all of a kind),
-images, replacements of a field by another object's, and the namespace.
+Resources (files and directories), components, strategic merge patches by path (for one object, or all of a kind, or to
+take one away), images, replacements of a field by another object's, and the namespace.
 Anything else in a kustomization is an error: a test must not pass because something was overlooked.
 """
 
@@ -41,7 +41,9 @@ def apply(directory: Path, objects: list[Object]) -> list[Object]:
     made = copy.deepcopy(objects)
     for resource in kustomization.get("resources", []):
         path = directory / resource
-        made += build(path) if path.is_dir() else load(path)
+        added = build(path) if path.is_dir() else load(path)
+        assert not {identity(one) for one in added} & {identity(one) for one in made}, "an object is there once"
+        made += added
     for component in kustomization.get("components", []):
         made = apply(directory / component, made)
     for patch in kustomization.get("patches", []):
@@ -100,6 +102,8 @@ def patch_one(objects: list[Object], change: Object, target: Object | None) -> l
     else:
         chosen = [found for found in objects if identity(found) == identity(change)]
     assert chosen, "a patch must find its object"
+    if change.get("$patch") == "delete":
+        return [found for found in objects if found not in chosen]
     return [merge(found, change) if found in chosen else found for found in objects]
 
 
@@ -118,8 +122,9 @@ def merge(base: Any, change: Any, key: str = "") -> Any:
     return change
 
 
-def identity(found: Object) -> tuple[str, str, str]:
-    return found["apiVersion"], found["kind"], found["metadata"]["name"]
+def identity(found: Object) -> tuple[str, str, str, str]:
+    metadata = found["metadata"]
+    return found["apiVersion"], found["kind"], metadata.get("namespace", ""), metadata["name"]
 
 
 def load(path: Path) -> list[Object]:
