@@ -19,7 +19,6 @@ from nvdp.model.reasons import Reason
 from nvdp.model.status import EXCLUDED
 from nvdp.planning.allotment import Allotment
 from nvdp.planning.devices import Device
-from nvdp.planning.entries import list_entries
 from nvdp.planning.label_text import (
     LENGTH_LIMIT,
     PREFIX,
@@ -29,6 +28,7 @@ from nvdp.planning.label_text import (
     find_family,
     sanitise,
 )
+from nvdp.planning.label_ways import NOT_OFFERED, Way, choose_way, find_ways
 from nvdp.planning.layout import is_unknown
 
 K = TypeVar("K", bound=Hashable)
@@ -37,7 +37,6 @@ T = TypeVar("T")
 _MIB: Final = 1 << 20
 _GPU: Final = f"{PREFIX}gpu"
 _LONGEST_FACT: Final = len(".sharing-strategy")
-_SHARED: Final = "-SHARED"
 _ATTRIBUTES: Final = {
     "multiprocessors": "multiprocessors",
     "slices.gi": "slices",
@@ -50,27 +49,6 @@ _ATTRIBUTES: Final = {
 }
 
 
-class _Way(msgspec.Struct, frozen=True, kw_only=True):
-    """How a device is shared. ``is_renamed``: under another name than that of its resource."""
-
-    replicas: int = 1
-    strategy: Strategy = Strategy.NONE
-    is_renamed: bool = False
-
-    @property
-    def suffix(self) -> str:
-        return _SHARED if self.replicas > 1 and not self.is_renamed else ""
-
-    @property
-    def rank(self) -> tuple[int, str, bool]:
-        """Decides between ways of as many devices: the lowest, which has most replicas."""
-        return -self.replicas, self.strategy.value, self.is_renamed
-
-
-_WHOLE: Final = _Way()
-_NOT_OFFERED: Final = _Way(replicas=0)
-
-
 class _Node(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be labelled: ``devices`` are those that are not excluded, in list order, ``gpus`` theirs.
 
@@ -81,7 +59,7 @@ class _Node(msgspec.Struct, frozen=True, kw_only=True):
     devices: tuple[Device, ...]
     gpus: tuple[Gpu, ...]
     unfit: frozenset[str]
-    ways: Mapping[str, _Way]
+    ways: Mapping[str, Way]
     is_configured: bool
 
     @property
@@ -102,7 +80,7 @@ def build_gpu_labels(config: Config, allotment: Allotment, *, is_configured: boo
         devices=_list_ours(allotment),
         gpus=find_labelled(allotment),
         unfit=frozenset(uuid for uuid, why in allotment.withheld.items() if why.reason == Reason.MIG_INVALID.word),
-        ways=_find_ways(config, allotment),
+        ways=find_ways(config, allotment),
         is_configured=is_configured,
     )
     labels = {
@@ -129,22 +107,6 @@ def _list_ours(allotment: Allotment) -> tuple[Device, ...]:
     )
 
 
-def _find_ways(config: Config, allotment: Allotment) -> dict[str, _Way]:
-    """How the file has each device shared, by UUID, whether or not the node can do it now."""
-    entries = {entry.path: entry for entry in list_entries(config)}
-    ways = {}
-    for device in allotment.devices:
-        withheld = allotment.withheld.get(device.uuid)
-        intended = allotment.assignments.get(device.uuid) if withheld is None else withheld.intended
-        if intended is None or intended.replicas == 1:
-            ways[device.uuid] = _WHOLE
-            continue
-        entry = entries[intended.rule]
-        is_renamed = entry.final_name != entry.setting.name
-        ways[device.uuid] = _Way(replicas=intended.replicas, strategy=intended.strategy, is_renamed=is_renamed)
-    return ways
-
-
 def _count_models(gpus: Sequence[Gpu]) -> dict[str, str]:
     """The GPUs of each model, cut or not: what ``gpu.count`` tells of one model only."""
     names = Counter(filter(None, map(_name_model, gpus)))
@@ -158,7 +120,7 @@ def _label_whole(node: _Node) -> dict[str, str]:
     name = min(models, key=lambda each: (not each, all(map(_is_cut, models[each])), -len(models[each]), each))
     gpus = models[name]
     offered = [node.ways[gpu.uuid] for gpu in gpus if not _is_cut(gpu)]
-    way = _find_way(offered) if offered else _NOT_OFFERED
+    way = choose_way(offered) if offered else NOT_OFFERED
     return {
         **_label_resource(node, _GPU, name, count=len(gpus), way=way),
         **_label_memory(_GPU, _find_commonest(_to_mib(gpu.memory_bytes) for gpu in gpus)),
@@ -218,7 +180,7 @@ def _label_mixed(node: _Node) -> dict[str, str]:
 def _label_instances(node: _Node, prefix: str, model: str, devices: Sequence[Device]) -> dict[str, str]:
     """MIG devices of one profile and one model."""
     profile = sanitise(str(devices[0].profile))
-    way = _find_way([node.ways[device.uuid] for device in devices])
+    way = choose_way([node.ways[device.uuid] for device in devices])
     attributes = _find_commonest(device.instance.attributes for device in devices if device.instance is not None)
     labels = {
         **_label_resource(node, prefix, model, count=len(devices), way=way, suffix=f"-MIG-{profile}"),
@@ -229,7 +191,7 @@ def _label_instances(node: _Node, prefix: str, model: str, devices: Sequence[Dev
     return labels
 
 
-def _label_resource(node: _Node, prefix: str, model: str, *, count: int, way: _Way, suffix: str = "") -> dict[str, str]:
+def _label_resource(node: _Node, prefix: str, model: str, *, count: int, way: Way, suffix: str = "") -> dict[str, str]:
     """Product, number and sharing. Without a configuration in force nobody knows how they are shared."""
     shared = way.suffix if node.is_configured else ""
     labels = {f"{prefix}.count": str(count)}
@@ -288,12 +250,6 @@ def _is_cut(gpu: Gpu) -> bool:
 def _name_model(gpu: Gpu) -> str:
     """The model as labels spell it; empty where it is not known."""
     return sanitise(gpu.product or "")
-
-
-def _find_way(ways: Iterable[_Way]) -> _Way:
-    """That of most devices."""
-    counts = Counter(ways)
-    return min(counts, key=lambda way: (-counts[way], *way.rank))
 
 
 def _choose_model(models: Mapping[str, Sequence[object]]) -> str:
