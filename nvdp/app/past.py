@@ -96,4 +96,5 @@ def build_adoption(
         wall=time.time,
         clock=time.monotonic,
         choose_delay_s=partial(random.uniform, 0.0, options.apply_jitter.seconds),
+        last_chosen=state.config.chosen if state.config is not None else None,
     )

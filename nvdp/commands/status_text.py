@@ -215,11 +215,15 @@ def _build_config(status: Status) -> list[str]:
     rows = []
     if config.hash:
         since = f"since {describe_moment(config.applied_at)}" if config.applied_at is not None else "not applied yet"
-        rows.append(("in force", f"{config.hash}  {config.source}  {since}"))
+        by = f" ({config.chosen_by})" if config.chosen_by else ""
+        rows.append(("in force", f"{config.hash}  {config.source}{by}  {since}"))
     else:
         rows.append(("in force", "none"))
     if config.refused is not None:
-        rows.append(("missing" if config.missing else "refused", config.refused))
+        kind = "missing" if config.missing else "unknown" if config.unknown else "refused"
+        rows.append((kind, config.refused))
+    if config.waiting:
+        rows.append(("awaited", config.waiting))
     if config.pending and config.pending_until is not None:
         rows.append(("waits", f"{config.pending}  until {describe_moment(config.pending_until)}"))
     width = max(len(name) for name, _ in rows) + len(_GAP)

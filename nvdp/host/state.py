@@ -17,6 +17,7 @@ import msgspec
 from nvdp.errors import HostError
 from nvdp.host.files import load_text
 from nvdp.log import Log
+from nvdp.model.chosen import Chosen
 from nvdp.model.inventory import Inventory
 from nvdp.model.reasons import Reason
 from nvdp.planning.course import Record
@@ -31,11 +32,12 @@ _ABANDONED_S: Final = 60.0  # a temporary file this old belongs to nobody who is
 
 
 class AppliedConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The last good configuration: the file as it was, the name it is known by, and its hash."""
+    """The last good configuration: the file as it was, the name it is known by, its hash, and by what it was chosen."""
 
     text: str
     source: str
     hash: str
+    chosen: Chosen | None = None
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):

@@ -62,13 +62,16 @@ def _build_response(status: Status, query: Query, *, ok: bool, verdict: dict[str
 
 
 def _config(config: ConfigStatus) -> dict[str, object]:
-    return {
+    shown: dict[str, object] = {
         "valid": config.valid,
         "hash": config.hash,
         "source": config.source,
         "appliedAt": _moment(config.applied_at),
         "refused": config.refused,
     }
+    if config.chosen_by:
+        shown |= {"entry": config.entry, "chosenBy": config.chosen_by}
+    return {**shown, "waiting": config.waiting} if config.waiting else shown
 
 
 def _driver(driver: DriverStatus) -> dict[str, object]:
@@ -99,11 +102,12 @@ def _build_text(status: Status, verdict: dict[str, object]) -> str:
     lines.append("ready" if status.ready else f"not ready: {status.reason}")
     since = _moment(config.applied_at)
     in_force = f"in force since {since}" if since else "not applied yet"
-    lines.append(
-        f"config    {config.hash} from {config.source}, {in_force}" if config.hash else "config    none in force"
-    )
+    source = f"{config.source} ({config.chosen_by})" if config.chosen_by else config.source
+    lines.append(f"config    {config.hash} from {source}, {in_force}" if config.hash else "config    none in force")
     if config.refused:
         lines.append(f"refused   {config.refused}")
+    if config.waiting:
+        lines.append(f"awaited   {config.waiting}")
     lines.append(f"driver    {driver.state.value} {driver.version} {driver.text}".rstrip())
     lines += [
         f"resource  {resource.name}: {resource.planned} planned, {resource.healthy} healthy, "

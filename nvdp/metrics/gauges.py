@@ -40,7 +40,7 @@ def build_gauges(status: Status) -> Iterator[Sample]:
         yield catalog.DRIVER_INFO, (driver.version, driver.cuda_version), 1.0
     yield catalog.CONFIG_VALID, (), float(config.valid)
     if config.hash:
-        name = config.source.rpartition("/")[2]
+        name = config.entry or config.source.rpartition("/")[2]
         yield catalog.CONFIG_INFO, (config.hash.removeprefix(_HASH_PREFIX), name), 1.0
     if config.applied_at is not None:
         yield catalog.CONFIG_APPLIED, (), config.applied_at

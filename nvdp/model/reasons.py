@@ -49,6 +49,7 @@ class Reason(enum.Enum):
     MIG_INVALID = ("MIGInvalid", Level.WARNING, EventKind.WARNING)
     CONFIG_APPLIED = ("ConfigApplied", Level.INFO, EventKind.NORMAL)
     CONFIG_REFUSED = ("ConfigRefused", Level.ERROR, EventKind.WARNING)
+    CONFIG_UNKNOWN = ("ConfigUnknown", Level.WARNING, EventKind.WARNING)
     CONFIG_REFERENCE_UNMATCHED = ("ConfigReferenceUnmatched", Level.WARNING)
     CONFIG_MOUNT_STATIC = ("ConfigMountStatic", Level.WARNING, EventKind.WARNING)
     CONFIG_MISSING = ("ConfigMissing", Level.WARNING, EventKind.LASTING)

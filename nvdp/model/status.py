@@ -52,16 +52,22 @@ class ConfigStatus(msgspec.Struct, frozen=True, kw_only=True):
     ``hash`` is ``sha256:`` and 12 hex digits, empty while no configuration was ever good. While there is no driver it
     is of the one that will come into force, and ``applied_at`` is None. ``pending`` is the hash of a valid edit that
     waits for ``pending_until`` (``--apply-jitter``). ``refused`` is the first of ``problems`` things that are wrong.
+    Of several configurations ``entry`` is the name of the one in force, ``chosen_by`` says what chose it, ``unknown``
+    that the node's label names none, and ``waiting``, a sentence, that nobody knows yet which one it is to be.
     ``paused`` is ``devices.paused``: whether it has the driver let go of, whoever else does.
     """
 
     valid: bool = False
     hash: str = ""
     source: str = ""
+    entry: str = ""
+    chosen_by: str = ""
     applied_at: float | None = None
     refused: str | None = None
     problems: int = 0
     missing: bool = False
+    unknown: bool = False
+    waiting: str = ""
     paused: bool = False
     pending: str = ""
     pending_until: float | None = None

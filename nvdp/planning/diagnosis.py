@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from nvdp.model.reasons import Cause, Reason
-from nvdp.model.status import EXCLUDED, DeviceStatus, DriverState, Status, Trouble
+from nvdp.model.status import EXCLUDED, ConfigStatus, DeviceStatus, DriverState, Status, Trouble
 from nvdp.planning import remedies
 from nvdp.planning.diagnosis_mps import find_mps, list_down
 from nvdp.planning.diagnosis_waits import find_renumbered, find_waits
@@ -68,12 +68,10 @@ def _find_config(status: Status) -> Iterator[Finding]:
     config = status.config
     in_force = f"{config.hash} stays in force" if config.hash else "nothing is in force"
     gravity = Gravity.DEGRADED if config.hash else Gravity.NOT_READY
-    if config.refused is not None and config.missing:
-        cause, remedy = (
-            f"{config.refused} ({in_force})",
-            "create it (is it a key of the ConfigMap?), or see --config-file",
-        )
-        yield Finding(reason=Reason.CONFIG_MISSING.word, gravity=gravity, cause=cause, remedy=remedy)
+    reason, remedy = _find_absence(config)
+    if reason is not None:
+        cause = f"{config.waiting or config.refused} ({in_force})"
+        yield Finding(reason=reason.word, gravity=gravity, cause=cause, remedy=remedy)
     elif config.refused is not None:
         place = _PLACE.match(config.refused)
         count = f"the first of {config.problems} errors; " if config.problems > 1 else ""
@@ -89,6 +87,15 @@ def _find_config(status: Status) -> Iterator[Finding]:
         cause = f"the edit {config.pending} waits until {describe_moment(config.pending_until)} (--apply-jitter)"
         remedy = "wait, or send SIGHUP to nvdp to have it now: kill -HUP 1 in its container"
         yield Finding(reason=Reason.CONFIG_APPLIED.word, gravity=Gravity.NOTE, cause=cause, remedy=remedy)
+
+
+def _find_absence(config: ConfigStatus) -> tuple[Reason | None, str]:
+    """Why there is no newest configuration to be judged, if so, and what to do."""
+    if config.waiting:
+        return Reason.CONFIG_MISSING, remedies.CONFIG_WAITING
+    if config.unknown:
+        return Reason.CONFIG_UNKNOWN, remedies.CONFIG_UNKNOWN
+    return (Reason.CONFIG_MISSING, remedies.CONFIG_MISSING) if config.missing else (None, "")
 
 
 def _find_registration(status: Status) -> Iterator[Finding]:

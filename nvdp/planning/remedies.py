@@ -32,6 +32,13 @@ DRIVER_ERRORS: Final = {
 }
 """By ``DriverStatus.error``, before the state is looked at."""
 
+CONFIG_MISSING: Final = "create it (is it a key of the ConfigMap?), or see --config-file, --config-map, --config-dir"
+CONFIG_UNKNOWN: Final = (
+    "kubectl label node NODE --overwrite KEY=NAME with a name that there is, or add it to the ConfigMap. It is "
+    "followed by itself"
+)
+CONFIG_WAITING: Final = "see what keeps the API server from answering (APIServerLost). It is followed by itself"
+
 FILE_PAUSES: Final = "devices.paused"
 PAUSE: Final = {
     FILE_PAUSES: "set devices.paused: false in {file} once the work on the driver is done",

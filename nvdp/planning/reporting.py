@@ -165,9 +165,7 @@ def judge_ready(
     (observability contract, section 5).
     """
     if not config.hash:
-        if config.missing:
-            return False, Reason.CONFIG_MISSING.word
-        return False, (Reason.STARTING if config.refused is None else Reason.CONFIG_REFUSED).word
+        return False, _explain_config(config).word
     if driver.state is not DriverState.READY:
         words = {
             DriverState.STARTING: Reason.STARTING.word,
@@ -183,3 +181,12 @@ def judge_ready(
     if any(not resource.registered and resource.planned and not resource.waits for resource in resources):
         return False, "NotRegistered"
     return True, ""
+
+
+def _explain_config(config: ConfigStatus) -> Reason:
+    """Why none is in force."""
+    if config.missing or config.waiting:
+        return Reason.CONFIG_MISSING
+    if config.unknown:
+        return Reason.CONFIG_UNKNOWN
+    return Reason.STARTING if config.refused is None else Reason.CONFIG_REFUSED

@@ -12,21 +12,21 @@ from typing import Protocol
 import msgspec
 
 from nvdp.config.schema import Config, PreStartCheck
-from nvdp.config.unbuilt import find_unbuilt
 from nvdp.host.state import AppliedConfig
 from nvdp.log import Log
+from nvdp.model.chosen import Chosen
 from nvdp.model.health import Ailment
 from nvdp.model.inventory import Inventory
-from nvdp.model.reasons import Level, Reason
+from nvdp.model.reasons import Reason
 from nvdp.model.status import ConfigStatus
 from nvdp.planning.allotment import allot, find_untold, resolve_pins
 from nvdp.planning.judging import find_unfit
 from nvdp.planning.pins import pin_indices
+from nvdp.services.applied import build_applied, tell_applied, tell_of_next_start, tell_remarks
 from nvdp.services.events import ConfigRead
+from nvdp.services.refusals import Refusals
 
 _READING_S = 5.0  # from an edit to its having been read, generously
-
-
 _MOST_TOLD = 20  # lines about one file
 
 
@@ -42,9 +42,10 @@ class Memory(Protocol):
 
 
 class _InForce(msgspec.Struct, frozen=True):
-    """The configuration in force, its pins, what it names and is not here, and since when (wall seconds)."""
+    """The configuration in force, by what, its pins, what it names and is not here, and since when (wall seconds)."""
 
     config: Config | None = None
+    chosen: Chosen | None = None
     pins: Mapping[str, str] = {}
     unmatched: tuple[str, ...] = ()
     since: float | None = None
@@ -53,9 +54,9 @@ class _InForce(msgspec.Struct, frozen=True):
 class Adoption:
     """Takes what was read, judges it against the hardware, and says what is in force.
 
-    ``last_good`` is the configuration that was in force when the predecessor stopped. ``count_edit`` counts results:
-    applied, refused, unchanged. ``choose_delay_s`` says how long a valid edit waits, so that nodes that share a file do
-    not all change at once; what comes first of all never waits.
+    ``last_good`` is the configuration that was in force when the predecessor stopped, ``last_chosen`` by what that was
+    chosen. ``count_edit`` counts results: applied, refused, unchanged. ``choose_delay_s`` says how long a valid edit
+    waits, so that nodes that share a file do not all change at once; what comes first of all never waits.
     """
 
     def __init__(
@@ -68,8 +69,10 @@ class Adoption:
         wall: Callable[[], float],
         clock: Callable[[], float],
         choose_delay_s: Callable[[], float] = lambda: 0.0,
+        last_chosen: Chosen | None = None,
     ) -> None:
         self._last_good = last_good
+        self._last_chosen = last_chosen
         self._memory = memory
         self._log = log
         self._count_edit = count_edit
@@ -80,13 +83,11 @@ class Adoption:
         self._due_at = 0.0
         self._due_wall = 0.0
         self._candidate: Config | None = None
-        self._text = b""
+        self._candidate_read = ConfigRead(source="", at=0.0)
         self._in_force = self._before = _InForce()
         self._pre_start_check = PreStartCheck.NONE
         self._to_remember: AppliedConfig | None = None
-        self._refused: str | None = None
-        self._problems = 0
-        self._missing = False
+        self._refusals = Refusals(log=log, count_edit=count_edit, describe_kept=self._describe_kept)
 
     @property
     def config(self) -> Config | None:
@@ -112,23 +113,29 @@ class Adoption:
     @property
     def expected(self) -> Config | None:
         """The configuration in force, or the one that will be as soon as there are GPUs to judge it by."""
-        last_good = self._last_good if self._refused is not None else None
+        last_good = self._last_good if self._refusals.is_any else None
         return self.config or self._candidate or last_good
 
     @property
     def status(self) -> ConfigStatus:
-        config = self.expected
+        config, newest = self.expected, self._refusals
+        _, chosen = self._find_kept() if config is not None else (None, None)
+        is_pending = self._candidate is not None and self.config is not None
         return ConfigStatus(
-            valid=config is not None and self._refused is None,
+            valid=config is not None and newest.first is None,
             hash=config.hash if config is not None else "",
             source=config.name if config is not None else "",
+            entry=chosen.entry if chosen is not None else "",
+            chosen_by=chosen.by if chosen is not None else "",
             applied_at=self._in_force.since,
-            refused=self._refused,
-            problems=self._problems if self._refused is not None else 0,
-            missing=self._missing,
+            refused=newest.first,
+            problems=newest.count,
+            missing=newest.is_missing,
+            unknown=newest.is_unknown,
+            waiting=newest.waiting,
             paused=config is not None and config.devices.paused,
-            pending=self._candidate.hash if self._candidate is not None and self.config is not None else "",
-            pending_until=self._due_wall if self._candidate is not None and self.config is not None else None,
+            pending=self._candidate.hash if is_pending and self._candidate is not None else "",
+            pending_until=self._due_wall if is_pending else None,
         )
 
     @property
@@ -157,16 +164,19 @@ class Adoption:
     def take(self, event: ConfigRead) -> None:
         """Take in what was read. A valid one is a candidate until it is judged."""
         if event.config is None:  # a candidate that was not judged yet stays the newest valid one
-            self._refuse(event.problems, missing=event.missing)
+            self._refusals.take(event)
             return
-        was_refused, self._refused, self._missing = self._refused is not None, None, False
+        was_refused, was_waiting = self._refusals.first is not None, bool(self._refusals.waiting)
+        self._refusals.clear()
         if self.config is not None and event.config.hash == self.config.hash:
             self._candidate = None
             self._count_edit("unchanged")
-            if was_refused:
-                self._log(Reason.CONFIG_APPLIED, f"{event.source} {event.config.hash}  valid again, nothing changed")
+            is_moved = self._follow_source(event.config, event)
+            if was_refused or was_waiting or is_moved:
+                how = "valid again" if was_refused else "the same content" if is_moved else "as before"
+                tell_applied(event.config, event.chosen, f"{how}, nothing changed", log=self._log)
             return
-        self._candidate, self._text = event.config, event.text
+        self._candidate, self._candidate_read = event.config, event
         is_hurried = self._clock() - self._hurried_at < _READING_S
         delay_s = 0.0 if self.config is None or is_hurried else self._choose_delay_s()
         self._due_at, self._due_wall = event.at + delay_s, self._wall() + delay_s
@@ -180,12 +190,12 @@ class Adoption:
             return None
         candidate, self._candidate = self._candidate, None
         if candidate is not None and self._is_fit(candidate, inventory, ailments):
-            self._to_remember = AppliedConfig(text=self._text.decode(), source=candidate.name, hash=candidate.hash)
-            return self._adopt(candidate, inventory, ailments)
-        if self.config is None and self._refused is not None and self._last_good is not None:
+            self._to_remember = build_applied(candidate, self._candidate_read)
+            return self._adopt(candidate, self._candidate_read.chosen, inventory, ailments)
+        if self.config is None and self._refusals.is_any and self._last_good is not None:
             last_good, self._last_good = self._last_good, None
             self._due_at = self._clock()
-            return self._adopt(last_good, inventory, ailments)
+            return self._adopt(last_good, self._last_chosen, inventory, ailments)
         return None
 
     def confirm(self, config: Config, changes: str) -> None:
@@ -196,27 +206,16 @@ class Adoption:
             self._memory.remember_config(applied, self.pins)
         else:
             changes += "; the last good one, as before the restart"
-        self._log(
-            Reason.CONFIG_APPLIED, f"{config.name} {config.hash}  {changes}", config=config.name, hash=config.hash
-        )
-        for warning in config.warnings:
-            self._log(
-                Reason.CONFIG_APPLIED,
-                warning.render_warning(),
-                level=Level.WARNING,
-                config=config.name,
-                hash=config.hash,
-            )
+        tell_applied(config, self._in_force.chosen, changes, log=self._log)
+        tell_remarks(config, log=self._log)
         self._tell_of_next_start(config)
-        for unbuilt in find_unbuilt(config):
-            self._log(Reason.FEATURE_NOT_BUILT, unbuilt.sentence, path=unbuilt.path)
 
     def reject(self, why: str) -> None:
         """What came into force could not be planned with: it is refused, and the one before is in force again."""
         assert self.config is not None
         name, self._in_force, self._to_remember = self.config.name, self._before, None
         self._memory.remember_pins(self.pins)
-        self._refuse((f"{name}: {why}",), missing=False)
+        self._refusals.refuse((f"{name}: {why}",))
 
     def follow(self, inventory: Inventory, ailments: Mapping[str, Ailment]) -> None:
         """Pin references that name a GPU only now, and tell which name none."""
@@ -253,14 +252,16 @@ class Adoption:
         except Exception as error:  # noqa: BLE001 - a defect that a file brings to light must not take away the one before
             unfit = f"{candidate.name}: judging it failed: {type(error).__name__}: {error}"
         if unfit is not None:
-            self._refuse((unfit,), missing=False)
+            self._refusals.refuse((unfit,))
         return unfit is None
 
-    def _adopt(self, config: Config, inventory: Inventory, ailments: Mapping[str, Ailment]) -> Config:
+    def _adopt(
+        self, config: Config, chosen: Chosen | None, inventory: Inventory, ailments: Mapping[str, Ailment]
+    ) -> Config:
         self._before = self._in_force
         if self._before.config is None:
             self._pre_start_check = config.allocation.pre_start_check
-        self._in_force = _InForce(config, self._memory.pins, since=self._wall())
+        self._in_force = _InForce(config, chosen, self._memory.pins, since=self._wall())
         self.follow(inventory, ailments)
         return config
 
@@ -269,28 +270,27 @@ class Adoption:
         wanted, before = config.allocation.pre_start_check, self._before.config
         known = before.allocation.pre_start_check if before is not None else self._pre_start_check
         if wanted not in {known, self._pre_start_check}:
-            text = f"allocation.preStartCheck: {wanted.value} is used from the next start of nvdp on"
-            self._log(
-                Reason.CONFIG_APPLIED,
-                f"{text}; until then it is {self._pre_start_check.value}",
-                level=Level.WARNING,
-                config=config.name,
-                hash=config.hash,
-            )
+            tell_of_next_start(config, until=self._pre_start_check, log=self._log)
 
-    def _refuse(self, problems: tuple[str, ...], *, missing: bool) -> None:
-        first = problems[0]
-        errors = f"{len(problems)} error{'s' if len(problems) > 1 else ''}"
-        if missing:
-            if not self._missing:
-                self._log(Reason.CONFIG_MISSING, f"{first}  ({self._describe_kept()})")
-        elif first != self._refused:
-            self._log(Reason.CONFIG_REFUSED, f"{first}  ({errors}; {self._describe_kept()})", error=first)
-            for problem in problems[1:]:
-                self._log(Reason.CONFIG_REFUSED, problem, error=problem)
-        self._missing, self._refused, self._problems = missing, first, len(problems)
-        self._count_edit("refused")
+    def _follow_source(self, config: Config, read: ConfigRead) -> bool:
+        """Whether what is in force has another name now, or is chosen by something else; then that is remembered."""
+        assert self.config is not None
+        if (config.name, read.chosen) == (self.config.name, self._in_force.chosen):
+            return False
+        self._in_force = msgspec.structs.replace(self._in_force, config=config, chosen=read.chosen)
+        self._memory.remember_config(build_applied(config, read), self.pins)
+        return True
+
+    def _find_kept(self) -> tuple[Config | None, Chosen | None]:
+        """What stays if nothing better comes, and by what it was chosen."""
+        if self.config is not None:
+            return self.config, self._in_force.chosen
+        if self._candidate is not None:
+            return self._candidate, self._candidate_read.chosen
+        return self._last_good, self._last_chosen
 
     def _describe_kept(self) -> str:
-        kept = self.config or self._candidate or self._last_good
-        return f"keeping {kept.hash}" if kept is not None else "nothing in force before"
+        kept, chosen = self._find_kept()
+        if kept is None:
+            return "nothing in force before"
+        return f"keeping {chosen.entry} {kept.hash}" if chosen is not None and chosen.entry else f"keeping {kept.hash}"

@@ -15,6 +15,7 @@ import msgspec
 from nvdp.config.schema import Config
 from nvdp.kubelet.sockets import SocketIdentity
 from nvdp.model.cdi import CdiState
+from nvdp.model.chosen import Chosen
 from nvdp.model.health import Ailment
 from nvdp.model.held import Held
 from nvdp.model.inventory import Inventory
@@ -27,15 +28,19 @@ from nvdp.planning.course import Record
 class ConfigRead(msgspec.Struct, frozen=True, kw_only=True):
     """The configuration was read: ``config`` if it is whole and valid, else ``problems`` (full lines, first one first).
 
-    ``text`` is what was read, to be remembered. ``missing`` is true if there is no file. ``at`` is when the change was
-    seen.
+    ``text`` is what was read, to be remembered; ``chosen`` by what it was, where there are several. ``missing`` is true
+    if there is no file, ``unknown`` if what the node's label names is none, and ``waiting`` if nobody knows yet which
+    one it is: then nothing is wrong. ``at`` is when the change was seen.
     """
 
     source: str
     config: Config | None = None
     text: bytes = b""
+    chosen: Chosen | None = None
     problems: tuple[str, ...] = ()
     missing: bool = False
+    unknown: bool = False
+    waiting: bool = False
     at: float
 
 

@@ -272,7 +272,7 @@ class MpsSupervisor:
         self.readiness = judge_readiness(
             unheard=self._unheard,
             needs_driver=self._pause is None and self._wishes.may_need_driver(adoption.expected),
-            refused=adoption.status.refused,
+            refused=adoption.status.refused or (adoption.status.waiting if adoption.expected is None else None),
             problem=self._wishes.find_problem(adoption.expected) if self._pause is None else "",
             daemons=daemons,
         )

@@ -251,6 +251,18 @@ def test_waits_and_a_refused_and_a_waiting_edit_are_shown():
     assert "refused   /config/mixed:1:1: wrong\nwaits     sha256:2  until 2026-11-29T03:12:07Z" in text
 
 
+def test_what_chose_the_configuration_is_shown_and_what_is_known_of_the_choice():
+    chosen = msgspec.structs.replace(WELL.config, source="configmap nvdp/c:mixed", chosen_by="label a=mixed")
+    unknown = msgspec.structs.replace(chosen, refused="configmap nvdp/c: label a=zzz names none", unknown=True)
+    awaited = msgspec.structs.replace(chosen, waiting="node gpu-a3: not answered yet")
+    for config, line in (
+        (chosen, "in force  sha256:1f0c9a2e77b0  configmap nvdp/c:mixed (label a=mixed)  since"),
+        (unknown, "unknown   configmap nvdp/c: label a=zzz names none"),
+        (awaited, "awaited   node gpu-a3: not answered yet"),
+    ):
+        assert line in text_of(msgspec.structs.replace(WELL, config=config))
+
+
 def build_large() -> Status:
     """16 GPUs with the longest of names, each held by 100 pods, all of which wait for something."""
     devices = tuple(device(number, product="NVIDIA " + "X" * 60, resource=LONGEST) for number in range(16))

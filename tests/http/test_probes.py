@@ -98,6 +98,20 @@ def test_a_configuration_that_waits_for_the_driver_is_not_called_in_force():
     assert "config    sha256:1f0c9a2e77b0 from /config/mixed, not applied yet\n" in text
 
 
+def test_what_chose_the_configuration_and_what_the_choice_waits_for_are_shown_where_there_is_one():
+    config = ConfigStatus(
+        hash="sha256:1f0c9a2e77b0", source="configmap a/b:mixed", entry="mixed", chosen_by="label c=mixed"
+    )
+    waiting = msgspec.structs.replace(config, waiting="node n: not answered yet")
+    shown = json.loads(build_ready(Status(config=waiting), {}).body)["config"]
+    assert (shown["entry"], shown["chosenBy"]) == ("mixed", "label c=mixed")
+    assert shown["waiting"] == "node n: not answered yet"
+    text = build_ready(Status(config=waiting), {"format": "text"}).body.decode()
+    assert "config    sha256:1f0c9a2e77b0 from configmap a/b:mixed (label c=mixed), not applied yet\n" in text
+    assert "awaited   node n: not answered yet\n" in text
+    assert {"entry", "waiting"}.isdisjoint(json.loads(build_ready(STATUS, {}).body)["config"])
+
+
 def test_healthz_fails_with_the_problem_in_its_body():
     response = build_health(STATUS, {}, problems=("nvidia.com/gpu: its own socket does not answer",))
     assert response.status == 503

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 
+import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -110,6 +111,13 @@ def test_the_state_of_the_daemon_is_read_at_the_moment_of_the_scrape():
     assert found["nvdp_config_applied_timestamp_seconds"] == {(): 1000.0}
     assert found["nvdp_scan_timestamp_seconds"] == {(): 2000.0}
     assert found["nvdp_event_queue_length"] == {(): 2.0}
+
+
+def test_a_configuration_that_was_chosen_among_several_is_known_by_its_own_name():
+    chosen = ConfigStatus(hash="sha256:1f0c9a2e77b0", source="configmap nvdp/configs:mixed", entry="mixed")
+    found = scrape(Metrics(), msgspec.structs.replace(busy_status(), config=chosen))
+    assert found["nvdp_config_info"] == {labels(hash="1f0c9a2e77b0", name="mixed"): 1.0}
+    assert found["nvdp_config_valid"] == {(): 0.0}
 
 
 def test_a_gpu_is_shown_with_its_health_and_the_cause_of_it():

@@ -180,6 +180,22 @@ CASES = {
         bad("ConfigMissing", config=ConfigStatus(refused="/config/mixed: there is no such file", missing=True)),
         ("ConfigMissing", Gravity.NOT_READY, "no such file (nothing is in force)", "create it"),
     ),
+    "a label that names nothing, with one in force": (
+        well(config=config(valid=False, refused="configs: label a=z names none; there is a", unknown=True)),
+        ("ConfigUnknown", Gravity.DEGRADED, "there is a (sha256:1f0c9a2e77b0 stays in force)", "kubectl label node"),
+    ),
+    "a label that names nothing, and none in force": (
+        bad("ConfigUnknown", config=ConfigStatus(refused="configs: label a=zzz names none", unknown=True)),
+        ("ConfigUnknown", Gravity.NOT_READY, "names none (nothing is in force)", "kubectl label node"),
+    ),
+    "an API server that never answered": (
+        bad("ConfigMissing", config=ConfigStatus(waiting="node a: not answered yet")),
+        ("ConfigMissing", Gravity.NOT_READY, "node a: not answered yet (nothing is in force)", "APIServerLost"),
+    ),
+    "an API server that has not answered since the start": (
+        well(config=config(waiting="node a: not answered yet")),
+        ("ConfigMissing", Gravity.DEGRADED, "not answered yet (sha256:1f0c9a2e77b0 stays in force)", "by itself"),
+    ),
     "an edit that waits": (
         well(config=config(pending="sha256:2", pending_until=1795921927.0)),
         ("ConfigApplied", Gravity.NOTE, "sha256:2 waits until 2026-11-29T03:12:07Z (--apply-jitter)", "kill -HUP 1"),

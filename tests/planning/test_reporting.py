@@ -138,6 +138,12 @@ CASES = {
     "nothing was read yet": ({"config": ConfigStatus()}, (False, "Starting")),
     "no configuration was ever good": ({"config": ConfigStatus(refused="x")}, (False, "ConfigRefused")),
     "there never was a file": ({"config": ConfigStatus(refused="x", missing=True)}, (False, "ConfigMissing")),
+    "a label never named one": ({"config": ConfigStatus(refused="x", unknown=True)}, (False, "ConfigUnknown")),
+    "nobody knows which": ({"config": ConfigStatus(waiting="x")}, (False, "ConfigMissing")),
+    "nobody knows which, and the last one is in force": (
+        {"config": msgspec.structs.replace(IN_FORCE, waiting="x")},
+        (True, ""),
+    ),
     "the driver was not asked yet": ({"driver": driver(DriverState.STARTING)}, (False, "Starting")),
     "the driver is missing": ({"driver": driver(DriverState.MISSING)}, (False, "DriverMissing")),
     "the driver is another one": ({"driver": driver(DriverState.MISMATCH)}, (False, "DriverMismatch")),

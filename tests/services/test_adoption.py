@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from nvdp.host.state import AppliedConfig
+from nvdp.model.chosen import Chosen
 from nvdp.model.reasons import Cause, Level, Reason
 from nvdp.services.adoption import Adoption
 from nvdp.services.events import ConfigRead
@@ -22,7 +23,7 @@ BROKEN = "test.yaml:1:1: broken"
 class Scene:
     """An adoption, and what it remembered, told and counted."""
 
-    def __init__(self, last_good=None, pins=None, delay_s=0.0):
+    def __init__(self, last_good=None, pins=None, delay_s=0.0, last_chosen=None):
         self.now = 50.0
         self.record = Recorder()
         self.record.pins = pins or {}
@@ -34,6 +35,7 @@ class Scene:
             wall=lambda: 1000.0 + self.now,
             clock=lambda: self.now,
             choose_delay_s=lambda: delay_s,
+            last_chosen=last_chosen,
         )
 
     def read(self, config, text=b"text"):
@@ -41,6 +43,15 @@ class Scene:
 
     def refuse(self, *problems, missing=False):
         self.adoption.take(ConfigRead(source="test.yaml", problems=problems, missing=missing, at=self.now))
+
+    def unknown(self, problem):
+        self.adoption.take(ConfigRead(source="configs", problems=(problem,), unknown=True, at=self.now))
+
+    def wait(self, why):
+        self.adoption.take(ConfigRead(source="configs", problems=(why,), waiting=True, at=self.now))
+
+    def choose(self, config, chosen, text=b"text"):
+        self.adoption.take(ConfigRead(source="configs", config=config, text=text, chosen=chosen, at=self.now))
 
     def judge(self, node=NODE, ailments=None):
         return self.adoption.judge(node, ailments or {})
@@ -435,3 +446,104 @@ def test_an_edit_that_is_still_being_read_when_somebody_asks_does_not_wait_eithe
     scene.now += 10.0
     scene.read(FIRST)
     assert scene.judge() is None
+
+
+# chosen among several
+
+MIXED, BASE = Chosen("mixed", "label a=mixed"), Chosen("base", "no label a: --default-config")
+ZZZ = "configs: label a=zzz names no configuration; there are base, mixed"
+
+
+def test_by_what_a_configuration_was_chosen_is_told_shown_and_remembered():
+    scene = Scene()
+    scene.choose(FIRST, MIXED, b"first")
+    assert (scene.status.entry, scene.status.chosen_by) == ("mixed", "label a=mixed")
+    scene.adoption.confirm(scene.judge(), "changes")
+    assert scene.record.texts(Reason.CONFIG_APPLIED) == [f"test.yaml (label a=mixed) {FIRST.hash}  changes"]
+    assert (scene.status.entry, scene.status.chosen_by, scene.status.source) == ("mixed", "label a=mixed", "test.yaml")
+    assert scene.record.config == AppliedConfig(text="first", source="test.yaml", hash=FIRST.hash, chosen=MIXED)
+
+
+def test_a_label_that_names_nothing_changes_nothing_and_says_what_is_kept():
+    scene = Scene()
+    scene.choose(FIRST, MIXED)
+    scene.adoption.confirm(scene.judge(), "")
+    for _ in range(2):
+        scene.unknown(ZZZ)
+    assert scene.judge() is None
+    assert scene.adoption.config is FIRST
+    assert scene.record.texts(Reason.CONFIG_UNKNOWN) == [f"{ZZZ}  (keeping mixed {FIRST.hash})"]
+    assert scene.record.texts(Reason.CONFIG_REFUSED) == []
+    assert (scene.status.valid, scene.status.unknown, scene.status.refused) == (False, True, ZZZ)
+    assert (scene.status.entry, scene.status.hash) == ("mixed", FIRST.hash)
+    scene.choose(SECOND, BASE)
+    assert scene.judge() is SECOND
+    assert (scene.status.valid, scene.status.unknown, scene.status.refused) == (True, False, None)
+
+
+def test_a_label_that_names_nothing_at_the_start_leaves_what_was_applied_last():
+    scene = Scene(last_good=FIRST, last_chosen=MIXED)
+    scene.unknown(ZZZ)
+    assert scene.record.texts(Reason.CONFIG_UNKNOWN) == [f"{ZZZ}  (keeping mixed {FIRST.hash})"]
+    assert scene.judge() is FIRST
+    assert scene.status.chosen_by == "label a=mixed"
+
+
+def test_while_nobody_knows_what_is_chosen_the_last_one_applied_is_in_force_and_nothing_is_wrong():
+    scene = Scene(last_good=FIRST, last_chosen=MIXED)
+    assert scene.judge() is None
+    for why in ("node a: not answered yet", "node a: refused"):
+        scene.wait(why)
+    assert scene.adoption.expected is FIRST
+    assert scene.judge() is FIRST
+    scene.adoption.confirm(FIRST, "changes")
+    assert scene.record.texts(Reason.CONFIG_MISSING) == [f"node a: not answered yet  (keeping mixed {FIRST.hash})"]
+    assert (scene.status.valid, scene.status.refused, scene.status.missing) == (True, None, False)
+    assert (scene.status.waiting, scene.status.entry, scene.status.hash) == ("node a: refused", "mixed", FIRST.hash)
+    assert scene.record.config is None
+    assert scene.record.edits() == []
+
+
+def test_an_answer_that_comes_late_is_followed():
+    scene = Scene(last_good=FIRST, last_chosen=MIXED)
+    scene.wait("node a: not answered yet")
+    scene.adoption.confirm(scene.judge(), "")
+    scene.choose(FIRST, MIXED)
+    assert scene.status.waiting == ""
+    told = scene.record.texts(Reason.CONFIG_APPLIED)[-1]
+    assert told.startswith("test.yaml (label a=mixed) ")
+    assert told.endswith("  as before, nothing changed")
+    scene.wait("node a: not answered yet")
+    scene.choose(SECOND, BASE)
+    assert scene.judge() is SECOND
+
+
+def test_without_a_last_one_nothing_is_in_force_while_nobody_knows():
+    scene = Scene()
+    scene.wait("node a: not answered yet")
+    assert scene.judge() is None
+    assert (scene.status.valid, scene.status.hash, scene.status.entry) == (False, "", "")
+    assert scene.record.texts(Reason.CONFIG_MISSING) == ["node a: not answered yet  (nothing in force before)"]
+
+
+def test_the_same_content_under_another_name_is_told_and_remembered_and_changes_nothing():
+    scene = Scene()
+    scene.choose(FIRST, MIXED, b"first")
+    scene.adoption.confirm(scene.judge(), "")
+    renamed = msgspec.structs.replace(FIRST, name="other.yaml")
+    scene.choose(renamed, BASE, b"first")
+    assert scene.judge() is None
+    assert (scene.status.source, scene.status.entry) == ("other.yaml", "base")
+    assert scene.record.config == AppliedConfig(text="first", source="other.yaml", hash=FIRST.hash, chosen=BASE)
+    told = f"other.yaml ({BASE.by}) {FIRST.hash}  the same content, nothing changed"
+    assert scene.record.texts(Reason.CONFIG_APPLIED)[-1] == told
+    assert scene.record.edits() == ["applied", "unchanged"]
+    scene.choose(renamed, BASE, b"first")
+    assert scene.record.texts(Reason.CONFIG_APPLIED)[-2:].count(told) == 1
+
+
+def test_what_chose_a_candidate_that_the_node_cannot_take_is_not_shown():
+    scene = Scene(last_good=FIRST, last_chosen=MIXED)
+    scene.choose(LARGE, BASE)
+    assert scene.judge() is FIRST
+    assert scene.status.entry == "mixed"
