@@ -1,0 +1,179 @@
+"""How the API server is reached, and as whom: by the pod's service account, or by a kubeconfig file.
+
+Credentials are read again when they change: projected tokens live for an hour, certificates are renewed. The server's
+certificate is verified always. Proxies are not used: the API server is asked directly, whatever the environment says.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, Protocol
+from urllib.parse import urlsplit
+
+import msgspec
+
+from nvdp.cluster.sockets import TimedTlsSocket
+from nvdp.errors import ClusterError, ClusterFault
+
+SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_SECRET_LIMIT: Final = 65536  # bytes of a token
+_PORTS: Final = {"http": 80, "https": 443}
+
+
+class Way(msgspec.Struct, frozen=True):
+    """A way to the server: where, with which trust, and under which ``Authorization``. ``context`` None: without TLS.
+
+    Connections may be kept as long as ``host`` to ``server_name`` and ``context`` are the same ones.
+    """
+
+    host: str
+    port: int
+    prefix: str
+    server_name: str
+    context: ssl.SSLContext | None
+    authorization: str
+
+
+class Access(Protocol):
+    """Any thread. Both raise ClusterError (UNREACHABLE) if what is needed is not there or cannot be read."""
+
+    def find_way(self) -> Way:
+        """The way as it is now."""
+        ...
+
+    def renew(self) -> bool:
+        """The server does not know the credentials: read them again. Whether they are others now."""
+        ...
+
+
+class Source(msgspec.Struct, frozen=True, kw_only=True):
+    """What a kind of access has read: the server, and files of certificates, empty where there are none."""
+
+    server: str
+    ca_file: str = ""
+    certificate_file: str = ""
+    key_file: str = ""
+    server_name: str = ""
+
+
+class Trust:
+    """The TLS context of a source, made anew when one of its files is another one. Used under its owner's lock."""
+
+    def __init__(self) -> None:
+        self._made_of: tuple[object, ...] = ()
+        self._context: ssl.SSLContext | None = None
+
+    def find_context(self, source: Source) -> ssl.SSLContext:
+        """Raises ClusterError for files that cannot be read, or are no certificates."""
+        files = [name for name in (source.ca_file, source.certificate_file, source.key_file) if name]
+        try:
+            made_of = (source, *(_identify(name) for name in files))
+            if self._context is None or made_of != self._made_of:
+                self._context, self._made_of = _build_context(source), made_of
+        except OSError as error:  # that ssl.SSLError is one, too
+            told = error.strerror or type(error).__name__
+            raise _refuse(f"certificates to reach the API server: {told} ({', '.join(files) or 'none'})") from error
+        return self._context
+
+
+class ServiceAccountAccess:
+    """The pod's own account, of ``directory`` and of the environment's ``KUBERNETES_SERVICE_HOST`` and ``_PORT``.
+
+    The token is read for each request, as it costs nothing beside one.
+    """
+
+    def __init__(self, directory: Path = SERVICE_ACCOUNT, *, environ: Mapping[str, str] = os.environ) -> None:
+        self._directory = directory
+        self._environ = environ
+        self._lock = threading.Lock()
+        self._trust = Trust()
+        self._last = ""
+
+    def find_way(self) -> Way:
+        host, port = (self._environ.get(f"KUBERNETES_SERVICE_{name}", "") for name in ("HOST", "PORT"))
+        if not host or not port:
+            raise _refuse(
+                "no API server: KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set; outside of a pod give"
+                " --kubeconfig"
+            )
+        token = self._load_token()
+        source = Source(server=build_server(host, port), ca_file=str(self._directory / "ca.crt"))
+        with self._lock:
+            self._last = token
+            return build_way(source, f"Bearer {token}", trust=self._trust)
+
+    def renew(self) -> bool:
+        with self._lock:
+            last = self._last
+        return self._load_token() != last
+
+    def _load_token(self) -> str:
+        path = self._directory / "token"
+        try:
+            with path.open(encoding="ascii") as file:
+                token = file.read(_SECRET_LIMIT).strip()
+        except (OSError, UnicodeDecodeError) as error:
+            told = getattr(error, "strerror", None) or "no token"
+            raise _refuse(
+                f"{path}: {told}; does the pod mount its service account (automountServiceAccountToken)?"
+            ) from error
+        if not token or not token.isprintable():
+            raise _refuse(f"{path}: holds no token")
+        return token
+
+
+def load_access(
+    kubeconfig: Path | None, *, service_account: Path = SERVICE_ACCOUNT, environ: Mapping[str, str] = os.environ
+) -> Access:
+    """By the file if one is given, else by the service account. Reads nothing yet: what is missing may come later."""
+    if kubeconfig is None:
+        return ServiceAccountAccess(service_account, environ=environ)
+    from nvdp.cluster.kubeconfig import KubeconfigAccess  # noqa: PLC0415 - 46 MiB
+
+    return KubeconfigAccess(kubeconfig)
+
+
+def build_server(host: str, port: str) -> str:
+    return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+
+
+def build_way(source: Source, authorization: str, *, trust: Trust) -> Way:
+    """Raises ClusterError for an address that is none."""
+    try:
+        parts = urlsplit(source.server)
+        host, port = parts.hostname or "", parts.port or _PORTS[parts.scheme]
+    except (ValueError, KeyError) as error:
+        raise _refuse(f"the API server's address is none: {source.server:.200}") from error
+    if not host:
+        raise _refuse(f"the API server's address is none: {source.server:.200}")
+    if not authorization.isascii() or not authorization.isprintable():
+        raise _refuse("the credentials for the API server are no text that can be sent")
+    return Way(
+        host=host,
+        port=port,
+        prefix=parts.path.rstrip("/"),
+        server_name=source.server_name or host,
+        context=trust.find_context(source) if parts.scheme == "https" else None,
+        authorization=authorization,
+    )
+
+
+def _build_context(source: Source) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=source.ca_file or None)
+    context.sslsocket_class = TimedTlsSocket
+    if source.certificate_file:
+        context.load_cert_chain(source.certificate_file, source.key_file or None)
+    return context
+
+
+def _identify(name: str) -> tuple[int, ...]:
+    found = os.stat(name)  # noqa: PTH116 - names of the library's
+    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def _refuse(text: str) -> ClusterError:
+    return ClusterError(text, fault=ClusterFault.UNREACHABLE)
