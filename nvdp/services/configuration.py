@@ -13,10 +13,10 @@ from pathlib import Path
 from nvdp.config.document import SIZE_LIMIT_BYTES
 from nvdp.config.load import parse_config
 from nvdp.config.overrides import Overrides
-from nvdp.config.schema import Config
 from nvdp.errors import ConfigError, HostError
 from nvdp.host.change import PathWatch
 from nvdp.host.files import FileFingerprint, config_directories, config_fingerprint, config_settle_s, load_text
+from nvdp.model.chosen import Chosen
 from nvdp.services.events import ConfigRead, Post
 
 
@@ -58,13 +58,19 @@ class ConfigurationFile:
                 problem = f"{source}: there is no such file; nvdp goes on by itself once it is there"
                 self._post(ConfigRead(source=source, problems=(problem,), missing=True, at=at))
                 return
-            config: Config = parse_config(text, name=source, overrides=self._overrides)
         except HostError as error:
             self._post(ConfigRead(source=source, problems=(str(error),), at=at))
-        except ConfigError as error:
-            self._post(ConfigRead(source=source, problems=tuple(str(problem) for problem in error.problems), at=at))
-        except Exception as error:  # noqa: BLE001 - a defect that a file brings to light is that file's refusal
-            problem = f"{source}: reading it failed, which is a defect of nvdp: {type(error).__name__}: {error}"
-            self._post(ConfigRead(source=source, problems=(problem,), at=at))
-        else:
-            self._post(ConfigRead(source=source, config=config, text=text, at=at))
+            return
+        self._post(judge_text(text, name=source, overrides=self._overrides, at=at))
+
+
+def judge_text(text: bytes, *, name: str, overrides: Overrides, at: float, chosen: Chosen | None = None) -> ConfigRead:
+    """What there is to post about ``text``, which was read at ``name``. Raises nothing; takes milliseconds."""
+    try:
+        config = parse_config(text, name=name, overrides=overrides)
+    except ConfigError as error:
+        return ConfigRead(source=name, problems=tuple(str(problem) for problem in error.problems), at=at)
+    except Exception as error:  # noqa: BLE001 - a defect that a file brings to light is that file's refusal
+        problem = f"{name}: reading it failed, which is a defect of nvdp: {type(error).__name__}: {error}"
+        return ConfigRead(source=name, problems=(problem,), at=at)
+    return ConfigRead(source=name, config=config, text=text, chosen=chosen, at=at)
