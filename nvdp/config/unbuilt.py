@@ -37,11 +37,7 @@ class Later(msgspec.Struct, frozen=True):
 
 
 LATER: Final = (
-    Later("flags.useNodeFeatureAPI", "labels would be written to a file"),
-    Later("flags.gfd.oneshot", "the node would be labelled once"),
     Later("flags.gfd.noTimestamp", "the label with the time would be left out"),
-    Later("flags.gfd.sleepInterval", "labels would be looked at this often"),
-    Later("flags.gfd.outputFile", "labels would be written to this file"),
     Later("flags.gfd.machineTypeFile", "the machine's type would be read there"),
 )
 LATER_OPTIONS: Final = (

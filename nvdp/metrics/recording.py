@@ -105,6 +105,10 @@ class Metrics:
     def nvml_timed_out(self, uuid: str) -> None:
         self._count(catalog.NVML_TIMEOUTS, uuid)
 
+    def labels_written(self, result: str) -> None:
+        """``result`` is written, removed or failed."""
+        self._count(catalog.LABELS_WRITES, result)
+
     def read_counts(self) -> Iterator[tuple[Metric, dict[tuple[str, ...], float]]]:
         """Each counter with its values by label values. Copies."""
         for metric, series in self._counts.items():

@@ -77,6 +77,8 @@ class Reason(enum.Enum):
     WATCH_DEGRADED = ("WatchDegraded", Level.WARNING)
     PORT_TAKEN = ("PortTaken", Level.WARNING)
     ALLOCATION_SEEN = ("AllocationSeen", Level.DEBUG)
+    LABELS_WRITTEN = ("LabelsWritten", Level.INFO)
+    LABELS_FAILED = ("LabelsFailed", Level.WARNING)
     SERVICE_RESTARTED = ("ServiceRestarted", Level.ERROR, EventKind.WARNING)
 
     def __init__(self, word: str, level: Level, event: EventKind = EventKind.NONE) -> None:

@@ -26,9 +26,10 @@ SHARED = "sharing: {timeSlicing: {resources: [{name: gpu, replicas: 2, %s}]}}"
 
 
 def test_a_use_of_a_later_key_is_found_with_its_line_and_said():
-    (unbuilt,) = find_unbuilt(read("version: v1\nflags: {gfd: {oneshot: true}}"))
-    assert (unbuilt.path, unbuilt.line) == ("flags.gfd.oneshot", 2)
-    assert unbuilt.sentence == "flags.gfd.oneshot: not built yet (the node would be labelled once); it is ignored"
+    (unbuilt,) = find_unbuilt(read("version: v1\nflags: {gfd: {machineTypeFile: /x}}"))
+    assert (unbuilt.path, unbuilt.line) == ("flags.gfd.machineTypeFile", 2)
+    sentence = "flags.gfd.machineTypeFile: not built yet (the machine's type would be read there); it is ignored"
+    assert unbuilt.sentence == sentence
 
 
 @pytest.mark.parametrize(

@@ -5,16 +5,14 @@ from __future__ import annotations
 from tests.daemon.node import build_config, gpu_uuid, healthy, wait_healthy
 from tests.daemon.process import LIMIT_S
 
-PATHS = {"flags.useNodeFeatureAPI", "flags.gfd.oneshot", "--node-condition"}
-QUIET = {"useNodeFeatureAPI": False, "gfd": {"oneshot": True}}
+PATHS = {"flags.gfd.machineTypeFile", "--node-condition"}
+QUIET = {"gfd": {"machineTypeFile": "/x"}}
 
 
 def test_a_key_without_effect_on_what_is_offered_is_one_warning(kubelet, start, config_map):
-    daemon = start(build_config(flags=QUIET), "--node-condition", wait=True)
+    daemon = start(build_config(flags=QUIET), "--node-condition", "Ready", wait=True)
     wait_healthy(kubelet, [gpu_uuid(number) for number in range(4)])
-    paths = {
-        daemon.log.wait_for("FeatureNotBuilt", text=path)["path"] for path in ("FeatureAPI", "oneshot", "condition")
-    }
+    paths = {daemon.log.wait_for("FeatureNotBuilt", text=path)["path"] for path in ("machineTypeFile", "condition")}
 
     assert paths == PATHS
     config_map.publish(build_config(2, flags=QUIET))

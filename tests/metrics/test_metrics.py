@@ -227,6 +227,7 @@ RECORDED = {
     "memory_error_seen": ((GPU, "single"), "nvdp_ecc_errors_total", labels(uuid=GPU, type="single")),
     "service_restarted": (("gpus",), "nvdp_service_restarts_total", labels(service="gpus")),
     "nvml_failed": (("nvmlInit", "Lost"), "nvdp_nvml_errors_total", labels(call="nvmlInit", error="Lost")),
+    "labels_written": (("written",), "nvdp_node_labels_writes_total", labels(result="written")),
     "nvml_timed_out": ((GPU,), "nvdp_nvml_timeouts_total", labels(uuid=GPU)),
     "rpc": (
         ("r", "Allocate", "OK", 0.1),

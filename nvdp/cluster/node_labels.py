@@ -1,0 +1,98 @@
+"""Labels written to the Node itself: those of our catalogue, and no others.
+
+Which of them are ours is kept in an annotation, so that a later process knows what to take away.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from nvdp.errors import ClusterError, ClusterFault
+from nvdp.model.cluster import ObjectSeen, build_node_path
+from nvdp.planning.label_changes import (
+    OWNED,
+    LabelWrite,
+    NodeSeen,
+    build_node_removal,
+    describe_keys,
+    find_owned,
+    parse_node,
+    plan_node,
+)
+
+if TYPE_CHECKING:
+    from nvdp.cluster.api import Api
+
+
+class NodeLabels:
+    """The labels of one Node. ``is_ours`` tells the keys of our catalogue.
+
+    ``see`` comes from any thread and does not block; the other calls block for some requests, from one thread at a
+    time. Without anybody who watches the Node and calls ``see``, it is read once and then known by our own writes.
+    """
+
+    def __init__(self, api: Api, *, node_name: str, is_ours: Callable[[str], bool]) -> None:
+        self._api = api
+        self._path = build_node_path(node_name)
+        self._is_ours = is_ours
+        self._lock = threading.Lock()  # guards what follows
+        self._node: NodeSeen | None = None
+        self._wanted: Mapping[str, str] | None = None
+
+    def __str__(self) -> str:
+        return str(self._path)
+
+    def see(self, seen: ObjectSeen) -> bool:
+        """The Node, as it is now. Whether somebody changed there what was written last."""
+        if seen.object is None:
+            if not seen.problem:
+                self.forget()
+            return False
+        node = self._keep(seen.object)
+        wanted = self._wanted
+        return wanted is not None and bool(plan_node(node, wanted, is_ours=self._is_ours)[0])
+
+    def write(self, labels: Mapping[str, str]) -> LabelWrite:
+        """Change what differs from the Node as it was seen last. ClusterError if that cannot be."""
+        patch, outcome = plan_node(self._load(), labels, is_ours=self._is_ours)
+        self._wanted = outcome.labels
+        self._send(patch)
+        left, lost = plan_node(self._load(), outcome.labels, is_ours=self._is_ours)
+        if patch and left:
+            raise ClusterError(
+                f"{self._path}: took the labels and does not have them ({describe_keys(lost.changed) or OWNED}): "
+                "another writer, or an admission webhook",
+                fault=ClusterFault.REFUSED,
+            )
+        return outcome
+
+    def remove(self) -> tuple[str, ...]:
+        """Take away what is ours; the keys. ClusterError if that cannot be."""
+        self._wanted = None
+        node = self._load()
+        self._send(build_node_removal(node, is_ours=self._is_ours))
+        return tuple(find_owned(node, is_ours=self._is_ours))
+
+    def forget(self) -> None:
+        """Read the Node before the next write, whoever watches it."""
+        with self._lock:
+            self._node = None
+
+    def _send(self, patch: dict[str, Any]) -> None:
+        if patch:
+            self._keep(self._api.patch(self._path, patch))
+
+    def _load(self) -> NodeSeen:
+        with self._lock:
+            node = self._node
+        return node or self._keep(self._api.read(self._path))
+
+    def _keep(self, answer: Mapping[str, Any]) -> NodeSeen:
+        """The newest of what is known: a watch may tell late of what was before our own write."""
+        node = parse_node(answer)
+        with self._lock:
+            if self._node is None or not node.is_older_than(self._node):
+                self._node = node
+            return self._node
