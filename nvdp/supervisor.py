@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 
 from nvdp.model.held import Held
+from nvdp.model.inventory import drop_label_facts
 from nvdp.model.status import DriverState, Status
 from nvdp.planning.announcing import describe_changes
 from nvdp.services.collaborators import Collaborators
@@ -257,4 +258,5 @@ class Supervisor:
 
 def _list_facts(scan: GpusScanned) -> tuple[object, ...]:
     """What a plan depends on besides health."""
-    return scan.inventory, scan.control_nodes, scan.missing_nodes, scan.imex_channels
+    inventory = drop_label_facts(scan.inventory) if scan.inventory is not None else None
+    return inventory, scan.control_nodes, scan.missing_nodes, scan.imex_channels

@@ -479,6 +479,17 @@ def test_a_scan_that_finds_nothing_new_sends_nothing():
     assert len(node.actor(GPU).taken) == 1
 
 
+def test_what_is_for_labels_alone_costs_no_plan():
+    node = started()
+    before = node.record.plans
+    node.scan(gpu(0, clique="c1.7"), gpu(1))
+    node.run(0.0)
+    assert node.record.plans == before
+    node.scan(gpu(0, clique="c1.7", numa_node=1), gpu(1))
+    node.run(0.0)
+    assert node.record.plans == before + 1
+
+
 def test_gpus_that_come_and_go_appear_and_leave_by_themselves():
     node = started()
     node.scan(*TWO, gpu(2))

@@ -138,3 +138,17 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
     gpus: tuple[Gpu, ...] = ()
     unreadable: tuple[UnreadableGpu, ...] = ()
     connections: tuple[Connection, ...] = ()
+
+
+def drop_label_facts(inventory: Inventory) -> Inventory:
+    """All but what is for labels alone: what a plan is made of."""
+    gpus = tuple(
+        msgspec.structs.replace(
+            gpu,
+            clique=None,
+            instances=gpu.instances
+            and tuple(msgspec.structs.replace(instance, attributes=None) for instance in gpu.instances),
+        )
+        for gpu in inventory.gpus
+    )
+    return msgspec.structs.replace(inventory, gpus=gpus)

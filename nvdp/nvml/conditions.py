@@ -19,7 +19,8 @@ RECOVERY_ACTIONS: Final = {
 }
 UNKNOWN_ACTION: Final = "Unknown"
 # 0 is a GPU that is on no fabric.
-FABRIC_STATES: Final = {1: "NotStarted", 2: "InProgress", 3: "Completed"}
+FABRIC_COMPLETED: Final = "Completed"
+FABRIC_STATES: Final = {1: "NotStarted", 2: "InProgress", 3: FABRIC_COMPLETED}
 FABRIC_SUCCESS: Final = "Success"
 
 

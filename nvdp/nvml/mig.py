@@ -13,11 +13,11 @@ import pynvml
 
 from nvdp.errors import NvmlError
 from nvdp.model.inventory import Fault, MigInstance, UnreadableInstance
-from nvdp.model.mig import parse_legacy_uuid
+from nvdp.model.mig import MigAttributes, parse_legacy_uuid
 from nvdp.nvml.asking import NO_SUCH_FACT, NOT_FOR_US, GpuFacts, build_fault, read_uuid
 from nvdp.nvml.kinds import NvmlErrorKind
 from nvdp.nvml.mig_names import Called, DeviceNamer, SeenDevice
-from nvdp.nvml.mig_rules import Shape
+from nvdp.nvml.mig_rules import Shape, build_shape
 
 _NO_DEVICE: Final = frozenset({NvmlErrorKind.NOT_FOUND.word, NvmlErrorKind.INVALID_ARGUMENT.word})
 _MIB: Final = 1 << 20
@@ -83,7 +83,8 @@ class MigReader:
         uuid = facts.ask("nvmlDeviceGetUUID", read_uuid, device)
         part = facts.part()
         gpu_instance, compute_instance = _read_ids(device, part, uuid)
-        shape = part.read("nvmlDeviceGetAttributes", lambda: _read_shape(device), no_such_fact=NOT_FOR_US)
+        attributes = part.read("nvmlDeviceGetAttributes", lambda: _read_attributes(device), no_such_fact=NOT_FOR_US)
+        shape = build_shape(attributes) if attributes is not None else None
         memory_bytes = part.read("nvmlDeviceGetMemoryInfo", lambda: _read_memory_bytes(device), no_such_fact=NOT_FOR_US)
         called: Called | None = None
         if part.fault is None:
@@ -103,6 +104,7 @@ class MigReader:
             compute_instance=compute_instance,
             profile=called.profile if called is not None else None,
             memory_bytes=memory_bytes or (shape.memory_mib * _MIB if shape is not None else None),
+            attributes=attributes,
             fault=_name_fault(part.fault, uuid),
         )
 
@@ -153,21 +155,20 @@ def _read_ids(device: object, part: GpuFacts, uuid: str) -> tuple[int | None, in
     return found[0], found[1]
 
 
-def _read_shape(device: object) -> Shape:
+def _read_attributes(device: object) -> MigAttributes:
     found = pynvml.nvmlDeviceGetAttributes_v2(device)
     if not found.gpuInstanceSliceCount or not found.computeInstanceSliceCount:
         raise ValueError("a MIG device without slices")
-    return Shape(
+    return MigAttributes(
+        memory_mib=found.memorySizeMB,
+        multiprocessors=found.multiprocessorCount,
         slices=found.gpuInstanceSliceCount,
         compute_slices=found.computeInstanceSliceCount,
-        memory_mib=found.memorySizeMB,
-        engines=(
-            found.sharedCopyEngineCount,
-            found.sharedDecoderCount,
-            found.sharedEncoderCount,
-            found.sharedJpegCount,
-            found.sharedOfaCount,
-        ),
+        copy_engines=found.sharedCopyEngineCount,
+        decoders=found.sharedDecoderCount,
+        encoders=found.sharedEncoderCount,
+        jpeg_engines=found.sharedJpegCount,
+        ofa_engines=found.sharedOfaCount,
     )
 
 

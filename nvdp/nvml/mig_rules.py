@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from nvdp.model.mig import MigProfile, build_gb, find_profile
+from nvdp.model.mig import MigAttributes, MigProfile, build_gb, find_profile
 
 # By NVML's number of a GPU instance profile, which is one for all models: REV1 has media extensions, GFX draws, NO_ME
 # has no media engines, ALL_ME has all of them. A number beyond these is of a driver that tells the name itself.
@@ -27,6 +27,16 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     compute_slices: int
     memory_mib: int
     engines: tuple[int, ...]
+
+
+def build_shape(found: MigAttributes) -> Shape:
+    """What of a device its name depends on."""
+    return Shape(
+        slices=found.slices,
+        compute_slices=found.compute_slices,
+        memory_mib=found.memory_mib,
+        engines=(found.copy_engines, found.decoders, found.encoders, found.jpeg_engines, found.ofa_engines),
+    )
 
 
 class InstanceProfile(msgspec.Struct, frozen=True, kw_only=True):

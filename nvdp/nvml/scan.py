@@ -18,7 +18,7 @@ from nvdp.nvml.mig import NO_INSTANCES, MigReader, list_mig_handles
 from nvdp.nvml.modes import find_compute_mode, set_compute_mode
 from nvdp.nvml.pci import read_pci
 from nvdp.nvml.topology import Connected, TopologyReader
-from nvdp.nvml.vitals import VitalsReader
+from nvdp.nvml.vitals import VitalsReader, find_clique
 from nvdp.nvml.watch import EventWatch
 
 # Cards that drive a screen of a DGX station: NVIDIA's plugin leaves them out too.
@@ -210,7 +210,7 @@ class GpuReader:
         )
         vitals = self._vitals.read(handle, facts, no_such_fact=no_such_fact)
         self._topology.read_links(Connected(handle, facts, vitals))
-        return self._complete(msgspec.structs.replace(gpu, fault=facts.fault)), vitals
+        return self._complete(msgspec.structs.replace(gpu, clique=find_clique(vitals), fault=facts.fault)), vitals
 
 
 def _recognises(entry: GpuRef, ref: GpuRef) -> bool:

@@ -12,6 +12,7 @@ from nvdp.errors import NvmlError
 from nvdp.model.health import NvLink, Vitals
 from nvdp.nvml.asking import GpuFacts
 from nvdp.nvml.conditions import (
+    FABRIC_COMPLETED,
     FABRIC_STATES,
     FABRIC_SUCCESS,
     RECOVERY_ACTION_FIELD,
@@ -22,6 +23,7 @@ from nvdp.nvml.conditions import (
 from nvdp.nvml.kinds import NvmlErrorKind, find_kind
 from nvdp.nvml.pci import read_pci
 
+_FABRIC_CALL: Final = "nvmlDeviceGetGpuFabricInfo"
 _UNCORRECTED: Final = pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED
 _VOLATILE: Final = pynvml.NVML_VOLATILE_ECC
 _DRAM: Final = pynvml.NVML_MEMORY_LOCATION_DRAM
@@ -59,7 +61,7 @@ class VitalsReader:
         memory = read("nvmlDeviceGetMemoryErrorCounter", lambda: _count_errors(handle, _DRAM))
         if memory is None and not readings.errors:
             memory = read("nvmlDeviceGetTotalEccErrors", lambda: _count_all_errors(handle))
-        fabric = read("nvmlDeviceGetGpuFabricInfo", lambda: _read_fabric(handle)) or _NO_FABRIC
+        fabric = read(_FABRIC_CALL, lambda: _read_fabric(handle)) or _NO_FABRIC
         return Vitals(
             recovery_action=read("nvmlDeviceGetFieldValues", lambda: _read_recovery_action(handle)),
             row_remap_failure=read("nvmlDeviceGetRemappedRows", lambda: _has_remap_failed(handle)),
@@ -86,6 +88,18 @@ class VitalsReader:
         return tuple(
             NvLink(number=number, up=up, peer=self._peers.get((uuid, number))) for number, up in enumerate(states)
         )
+
+
+def find_clique(vitals: Vitals) -> str | None:
+    """The clique of a GPU as ``Gpu`` has it. While a fabric is set up, or has failed, the driver does not tell."""
+    if vitals.fabric_state is None:
+        return None if _FABRIC_CALL in vitals.errors else ""
+    if vitals.fabric_state != FABRIC_COMPLETED or vitals.fabric_status != FABRIC_SUCCESS:
+        return None
+    cluster, _, clique = vitals.fabric_clique.partition("/")
+    if not cluster:
+        return ""
+    return f"{cluster[:8]}-{cluster[8:12]}-{cluster[12:16]}-{cluster[16:20]}-{cluster[20:]}.{clique}"
 
 
 class _Readings:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 
 import msgspec
 
-from nvdp.model.inventory import Gpu, Inventory, MigInstance, MigMode
+from nvdp.model.inventory import Driver, Gpu, Inventory, MigInstance, MigMode
 from nvdp.model.topology import Connection
 
 
@@ -14,7 +14,7 @@ def recall_facts(before: Gpu, gpu: Gpu) -> Gpu:
     """``gpu`` as just read, with the last value of what could not be read. ``before`` is the same GPU.
 
     A MIG device whose UUID could not be read is the one that had its place, unless that has another place now. One that
-    is not there any more is gone.
+    is not there any more is gone. A fabric that is set up anew, or fails, changes nothing of what is wired.
     """
     if gpu.fault is not None:
         unread = {name for name in gpu.__struct_fields__ if getattr(gpu, name) is None}
@@ -22,6 +22,8 @@ def recall_facts(before: Gpu, gpu: Gpu) -> Gpu:
             unread.discard("mig_pending")
             unread -= {"instances"} if gpu.mig is not MigMode.ENABLED else set()
         gpu = msgspec.structs.replace(gpu, **{name: getattr(before, name) for name in unread})
+    if gpu.clique is None:
+        gpu = msgspec.structs.replace(gpu, clique=before.clique)
     return _recall_instances(before.instances or (), gpu)
 
 
@@ -44,6 +46,13 @@ def _recall_ancestor(before: Connection | None, found: Connection) -> Connection
     if before is None or found.ancestor is not None or before.ancestor is None:
         return found
     return msgspec.structs.replace(found, ancestor=before.ancestor)
+
+
+def recall_driver(before: Driver | None, driver: Driver) -> Driver:
+    """The versions as just read, or as they were where a call failed: it is still the same driver that answers."""
+    if before is None:
+        return driver
+    return Driver(version=driver.version or before.version, cuda_version=driver.cuda_version or before.cuda_version)
 
 
 def forget_faults(gpu: Gpu) -> Gpu:

@@ -15,7 +15,7 @@ from nvdp.model.inventory import Driver, Fault, Gpu, GpuRef, Inventory, Unreadab
 from nvdp.model.platforms import Platform
 from nvdp.model.reasons import Cause
 from nvdp.model.topology import Connection
-from nvdp.planning.last_facts import forget_faults, recall_connections, recall_facts
+from nvdp.planning.last_facts import forget_faults, recall_connections, recall_driver, recall_facts
 
 # NVML's word for a GPU that is counted but out of reach; every other failing call is just that.
 _CAUSES = {"GpuIsLost": Cause.LOST}
@@ -105,7 +105,7 @@ def merge_scan(
             merged[uuid] = _meet(known[uuid], gpu, wall)
     absent = [_miss(sighting, now, wall) for uuid, sighting in known.items() if uuid not in merged]
     return Presence(
-        driver=scanned.driver,
+        driver=recall_driver(before.driver if before is not None else None, scanned.driver),
         platform=scanned.platform,
         sightings=_order(merged.values(), absent),
         unreadable=tuple(sorted(unreadable, key=lambda gpu: gpu.index)),

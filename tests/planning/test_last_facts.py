@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from nvdp.model.inventory import Fault, Gpu, MigInstance, MigMode, UnreadableInstance
-from nvdp.planning.last_facts import forget_faults, recall_facts
+from nvdp.model.inventory import Driver, Fault, Gpu, MigInstance, MigMode, UnreadableInstance
+from nvdp.planning.last_facts import forget_faults, recall_driver, recall_facts
 
 FAILED = Fault(call="nvmlDeviceGetAttributes", kind="Unknown", text="failed")
 
@@ -71,3 +71,17 @@ def test_faults_are_forgotten_with_what_cannot_be_told_without_them() -> None:
     places = (UnreadableInstance(index=4, fault=FAILED),)
     faulty = gpu(msgspec.structs.replace(whole(0), fault=FAILED), whole(1), unreadable_instances=places, fault=FAILED)
     assert forget_faults(faulty) == BEFORE
+
+
+def test_a_fabric_that_is_set_up_anew_changes_nothing_of_what_is_wired() -> None:
+    before = gpu(clique="c1.7")
+    assert recall_facts(before, gpu()).clique == "c1.7"
+    assert recall_facts(before, gpu(clique="")).clique == ""
+    assert recall_facts(before, gpu(clique="c1.8")).clique == "c1.8"
+
+
+def test_versions_of_the_driver_are_kept_while_they_cannot_be_read() -> None:
+    known, silent = Driver(version="580.65.06", cuda_version="13.0"), Driver(version="", cuda_version="")
+    assert recall_driver(known, silent) == known
+    assert recall_driver(known, Driver(version="590.1", cuda_version="13.1")).version == "590.1"
+    assert recall_driver(None, silent) == silent

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from typing import Final
 
@@ -24,6 +25,9 @@ _ACTIONS: Final[dict[str, int | None]] = {
     UNKNOWN_ACTION: _UNHEARD_OF,
     _UNSUPPORTED: None,
 }
+_UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_EXAMPLE: Final = "c1c1c1c1-c1c1-c1c1-c1c1-c1c1c1c1c1c1"
+_ANY_CLUSTER: Final = bytes.fromhex(_EXAMPLE.replace("-", ""))
 _STATES: Final = {word: number for number, word in FABRIC_STATES.items()}
 # Cards since Ampere map faulty rows away, and count errors in SRAM; those before retire pages.
 _REMAPS_ROWS_FROM: Final = 8
@@ -77,7 +81,16 @@ def _build_fabric(entry: FabricEntry, *, place: str) -> Fabric:
         status=status,
         health_mask=_build_health_mask(entry.faults),
         clique=entry.clique,
+        cluster=_build_cluster(entry, place=f"{place}.cluster"),
     )
+
+
+def _build_cluster(entry: FabricEntry, *, place: str) -> bytes:
+    if entry.cluster is None:
+        return _ANY_CLUSTER if entry.clique else b""
+    if not _UUID.fullmatch(entry.cluster):
+        raise MistakeError(f"{place}: {entry.cluster} is no UUID; write one like {_EXAMPLE}")
+    return bytes.fromhex(entry.cluster.replace("-", ""))
 
 
 def _build_health_mask(faults: Collection[str]) -> int:

@@ -34,6 +34,18 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Base of all structures: camelCase keys, no unknown ones."""
 
 
+class AttributesEntry(Entry, frozen=True, kw_only=True):
+    """What the driver counts of a MIG device, where that is not what its profile makes of it."""
+
+    memory_mib: int | None = None
+    multiprocessors: int | None = None
+    copy_engines: int | None = None
+    decoders: int | None = None
+    encoders: int | None = None
+    jpeg_engines: int | None = None
+    ofa_engines: int | None = None
+
+
 class InstanceEntry(Entry, frozen=True, kw_only=True):
     """A MIG device; where only the profile matters, that alone may be written."""
 
@@ -42,6 +54,7 @@ class InstanceEntry(Entry, frozen=True, kw_only=True):
     gpu_instance: int | None = None
     compute_instance: int = 0
     memory_bytes: int | None = None
+    attributes: AttributesEntry = AttributesEntry()
 
 
 # The place in the list is the device's index; ``null`` is an index that no device has.
@@ -99,12 +112,13 @@ class EccEntry(Entry, frozen=True, kw_only=True):
 
 
 class FabricEntry(Entry, frozen=True, kw_only=True):
-    """Words of ``model.health.Vitals``."""
+    """Words of ``model.health.Vitals``; ``cluster`` is a UUID. Cards that are in a clique are in some cluster."""
 
     state: str = "Completed"
     status: str = FABRIC_SUCCESS
     faults: tuple[str, ...] = ()
     clique: int = 0
+    cluster: str | None = None
 
 
 class ConditionEntry(Entry, frozen=True, kw_only=True):

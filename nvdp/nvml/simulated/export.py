@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import msgspec
 import yaml
 
 from nvdp.model.inventory import (
@@ -16,10 +17,12 @@ from nvdp.model.inventory import (
     UnreadableGpu,
     UnreadableInstance,
 )
+from nvdp.model.mig import MigAttributes
 from nvdp.model.platforms import Platform
 from nvdp.model.reasons import Cause
 from nvdp.nvml.kinds import NvmlErrorKind
-from nvdp.nvml.simulated.export_links import build_fabric_links, build_links
+from nvdp.nvml.simulated.entries import AttributesEntry
+from nvdp.nvml.simulated.export_links import build_conditions, build_fabric_links, build_links
 
 # A fact that a GPU does not have is a call that is not supported. Key of the file, call, attribute of Gpu.
 _FACTS: Final = (
@@ -29,6 +32,7 @@ _FACTS: Final = (
     ("memoryBytes", "nvmlDeviceGetMemoryInfo", "memory_bytes"),
     ("computeCapability", "nvmlDeviceGetCudaComputeCapability", "compute_capability"),
 )
+_ATTRIBUTES_CALL: Final = "nvmlDeviceGetAttributes"
 _NAMELESS: Final = "1g.1gb"  # stands for a profile that cannot be read here, and cannot in the copy either
 _HEADER: Final = (
     "# The GPUs of a node, as nvdp devices --export found them. To try it: nvdp devices --simulated-node FILE\n"
@@ -85,6 +89,7 @@ def _build_cards(inventory: Inventory) -> dict[str, Any]:
         "driver": {key: value for key, value in driver.items() if value},
         "gpus": gpus,
         **build_links(inventory),
+        **build_conditions(inventory.gpus),
         "faults": faults,
     }
 
@@ -121,8 +126,16 @@ def _build_instance(instance: MigInstance | UnreadableInstance | None) -> dict[s
         "gpuInstance": instance.gpu_instance,
         "computeInstance": instance.compute_instance,
         "memoryBytes": instance.memory_bytes,
+        "attributes": _build_attributes(instance.attributes) if instance.attributes is not None else None,
     }
     return {key: value for key, value in facts.items() if value is not None}
+
+
+def _build_attributes(found: MigAttributes) -> dict[str, int]:
+    """All but the slices, which are in the profile."""
+    facts = {name: getattr(found, name) for name in AttributesEntry.__struct_fields__}
+    built: dict[str, int] = msgspec.to_builtins(AttributesEntry(**facts))
+    return built
 
 
 def _build_faults(gpu: Gpu) -> list[dict[str, Any]]:
@@ -136,6 +149,11 @@ def _build_faults(gpu: Gpu) -> list[dict[str, Any]]:
     places: list[MigInstance | UnreadableInstance] = [*(gpu.instances or ()), *gpu.unreadable_instances]
     of_instances = [
         {**_build_fault(gpu.index, place.fault), "instance": place.index} for place in places if place.fault is not None
+    ]
+    of_instances += [
+        {**_build_absence(gpu.index, _ATTRIBUTES_CALL), "instance": one.index}
+        for one in gpu.instances or ()
+        if one.attributes is None and (one.fault is None or one.fault.call != _ATTRIBUTES_CALL)
     ]
     return failed + [_build_absence(gpu.index, call) for call in absent] + of_instances
 

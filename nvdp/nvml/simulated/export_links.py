@@ -16,6 +16,18 @@ def build_fabric_links(gpu: Gpu, connections: Iterable[Connection]) -> dict[str,
     return {"nvswitchLinks": count} if count else {}
 
 
+def build_conditions(gpus: Iterable[Gpu]) -> dict[str, Any]:
+    """The places of cards in a fabric, as far as the driver tells them."""
+    found = []
+    for gpu in gpus:
+        if gpu.clique:
+            cluster, _, clique = gpu.clique.rpartition(".")
+            found.append({"gpu": gpu.index, "fabric": {"cluster": cluster, "clique": int(clique)}})
+        elif gpu.clique is None and gpu.fault is None:
+            found.append({"gpu": gpu.index, "fabric": {"state": "NotStarted"}})
+    return {"conditions": found} if found else {}
+
+
 def build_links(inventory: Inventory) -> dict[str, Any]:
     """Direct NVLinks, and common ancestors where the NUMA nodes do not say them already."""
     gpus = {gpu.uuid: gpu for gpu in inventory.gpus}

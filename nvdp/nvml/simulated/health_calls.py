@@ -107,8 +107,8 @@ def _fabric_health(machine: Machine, gpu: SimulatedGpu, info: Any) -> None:
 def _fabric(_machine: Machine, gpu: SimulatedGpu, info: Any) -> None:
     fabric: Fabric = offer(gpu.condition.fabric)
     info.state, info.status, info.cliqueId = fabric.state, fabric.status, fabric.clique
-    if fabric.clique:  # any cluster: all cards with a clique are in one
-        info.clusterUuid[:] = bytes.fromhex("c1" * len(info.clusterUuid))
+    if fabric.cluster:
+        info.clusterUuid[:] = fabric.cluster
 
 
 def _is_uncorrected(kind: int, counter: int) -> bool:

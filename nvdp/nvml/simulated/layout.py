@@ -8,7 +8,7 @@ from itertools import count
 import msgspec
 
 from nvdp.errors import FormatError
-from nvdp.model.mig import MigProfile, parse_profile
+from nvdp.model.mig import MigAttributes, MigProfile, parse_profile
 from nvdp.nvml.simulated.entries import InstanceEntries, InstanceEntry, LayoutEntry, MistakeError
 from nvdp.nvml.simulated.mig_kinds import Kind, build_kinds, build_whole
 from nvdp.nvml.simulated.node import Instance, InstanceKind, MigState, SimulatedGpu, build_uuid
@@ -16,6 +16,7 @@ from nvdp.nvml.simulated.node import Instance, InstanceKind, MigState, Simulated
 _MIB = 1 << 20
 _NOTHING = ("null", "~", "")
 _PER_KIND = 8  # so many GPU instances of a kind have numbers that belong to no other kind
+_MULTIPROCESSORS_EACH = 16  # of a slice for computing, about
 _FIRST_DRIVER_WITH_OWN_UUIDS = 470
 
 
@@ -93,6 +94,7 @@ def _build_instance(
     inside = f"{number}/{entry.compute_instance}"
     branch = driver.partition(".")[0]
     is_old = branch.isdecimal() and int(branch) < _FIRST_DRIVER_WITH_OWN_UUIDS
+    memory_bytes = kind.memory_mib * _MIB if entry.memory_bytes is None else entry.memory_bytes
     made_up = f"MIG-{gpu.uuid}/{inside}" if is_old else build_uuid("MIG", f"{gpu.uuid or gpu.pci}/{inside}/{profile}")
     return Instance(
         index=index,
@@ -101,8 +103,29 @@ def _build_instance(
         kind=kind,
         gpu_instance=number,
         compute_instance=entry.compute_instance,
-        memory_bytes=kind.memory_mib * _MIB if entry.memory_bytes is None else entry.memory_bytes,
+        memory_bytes=memory_bytes,
+        attributes=_build_attributes(entry, profile, kind, memory_mib=memory_bytes // _MIB),
     )
+
+
+def _build_attributes(
+    entry: InstanceEntry, profile: MigProfile, kind: InstanceKind, *, memory_mib: int
+) -> MigAttributes:
+    """As the profile makes them, with what the file says in their place."""
+    copy_engines, decoders, encoders, jpeg_engines, ofa_engines = kind.engines
+    made = MigAttributes(
+        memory_mib=memory_mib,
+        multiprocessors=_MULTIPROCESSORS_EACH * profile.compute_slices,
+        slices=profile.slices,
+        compute_slices=profile.compute_slices,
+        copy_engines=copy_engines,
+        decoders=decoders,
+        encoders=encoders,
+        jpeg_engines=jpeg_engines,
+        ofa_engines=ofa_engines,
+    )
+    written = {name: getattr(entry.attributes, name) for name in entry.attributes.__struct_fields__}
+    return msgspec.structs.replace(made, **{name: value for name, value in written.items() if value is not None})
 
 
 def _is_same(one: Instance, other: Instance) -> bool:

@@ -28,7 +28,6 @@ _UINT: Final = Out(ctypes.c_uint)
 _OUT_HANDLE: Final = Out(pynvml.c_nvmlDevice_t)
 _MOST_DEVICES: Final = 7
 _PROFILE_NUMBERS: Final = 32  # a newer library knows more than pynvml
-_MIB: Final = 1 << 20
 
 
 def check_aggregate(machine: Machine, device: Device) -> None:
@@ -81,17 +80,16 @@ def _parent_handle(machine: Machine, device: Device, handle: Any) -> None:
 
 
 def _attributes(_machine: Machine, device: Device, attributes: Any) -> None:
-    instance = _mig_of(device).instance
-    attributes.gpuInstanceSliceCount = instance.profile.slices
-    attributes.computeInstanceSliceCount = instance.profile.compute_slices
-    attributes.memorySizeMB = instance.memory_bytes // _MIB
-    (
-        attributes.sharedCopyEngineCount,
-        attributes.sharedDecoderCount,
-        attributes.sharedEncoderCount,
-        attributes.sharedJpegCount,
-        attributes.sharedOfaCount,
-    ) = instance.kind.engines
+    found = _mig_of(device).instance.attributes
+    attributes.multiprocessorCount = found.multiprocessors
+    attributes.gpuInstanceSliceCount = found.slices
+    attributes.computeInstanceSliceCount = found.compute_slices
+    attributes.memorySizeMB = found.memory_mib
+    attributes.sharedCopyEngineCount = found.copy_engines
+    attributes.sharedDecoderCount = found.decoders
+    attributes.sharedEncoderCount = found.encoders
+    attributes.sharedJpegCount = found.jpeg_engines
+    attributes.sharedOfaCount = found.ofa_engines
 
 
 def _profile_info(_machine: Machine, gpu: SimulatedGpu, number: int, info: Any) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import msgspec
 
 from nvdp.model.inventory import ComputeMode
-from nvdp.model.mig import MigProfile
+from nvdp.model.mig import MigAttributes, MigProfile
 from nvdp.model.platforms import Platform
 from nvdp.model.topology import Ancestor
 from nvdp.nvml.kinds import NvmlErrorKind
@@ -69,6 +69,7 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
     gpu_instance: int
     compute_instance: int
     memory_bytes: int
+    attributes: MigAttributes
 
 
 class MigState(enum.Enum):
@@ -80,12 +81,13 @@ class MigState(enum.Enum):
 
 
 class Fabric(msgspec.Struct, frozen=True, kw_only=True):
-    """A card's place in an NVSwitch fabric, in NVML's numbers."""
+    """A card's place in an NVSwitch fabric, in NVML's numbers. ``cluster`` is empty for none."""
 
     state: int
     status: int
     health_mask: int
     clique: int
+    cluster: bytes
 
 
 class Condition(msgspec.Struct, frozen=True, kw_only=True):

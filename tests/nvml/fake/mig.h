@@ -81,6 +81,7 @@ int nvmlDeviceGetAttributes_v2(struct card *device, struct attributes *answer)
     answer->slices = instance->slices;
     answer->compute_slices = instance->compute_slices;
     answer->mib = instance->mib;
+    answer->multiprocessors = 14 * instance->compute_slices;
     if (profile)
         memcpy(answer->engines, profile->engines, sizeof answer->engines);
     return 0;
