@@ -6,7 +6,6 @@ something is not known, and an API server or a disk that does not take it is tri
 
 from __future__ import annotations
 
-import random
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -21,7 +20,7 @@ from nvdp.planning.label_changes import LabelWrite, describe_keys
 from nvdp.planning.label_pace import LabelPace
 from nvdp.planning.label_wish import LabelWish
 
-_PATIENCE_S: Final = 60.0  # what may pass by itself is told in the log after this long
+_PATIENCE_S: Final = 60.0
 _PASSING: Final = frozenset(
     {ClusterFault.UNREACHABLE, ClusterFault.THROTTLED, ClusterFault.FAILED, ClusterFault.CONFLICT, ClusterFault.GONE}
 )
@@ -60,8 +59,8 @@ class LabelService(Generic[Facts]):
 
     ``plan`` makes a wish of facts, on our thread, and is None where nothing is to be written: then all stays as it is.
     When a wish names another place, the labels are written there first and then removed from the place before.
-    ``count`` hears of each write: ``written``, ``removed`` or ``failed``. ``first_delay_s`` passes before the first
-    look at any place, so that nodes that start at once do not ask at once.
+    ``count`` hears of each write: ``written``, ``removed`` or ``failed``. ``pace``, in seconds of ``clock``, is ours
+    from here on. What may pass by itself is told in the log once it has lasted for ``patience_s``.
 
     One thread; the methods may be called from any and do not block. An exception that nobody expected ends the thread;
     ``start`` may then be called again, and what is wanted is looked at anew.
@@ -74,11 +73,11 @@ class LabelService(Generic[Facts]):
         plan: Callable[[Facts], LabelWish | None],
         places: LabelPlaces,
         *,
+        pace: LabelPace,
         log: Log,
         count: Callable[[str], None],
-        first_delay_s: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
-        rng: random.Random | None = None,
+        patience_s: float = _PATIENCE_S,
     ) -> None:
         self._plan = plan
         self._places = places
@@ -86,7 +85,8 @@ class LabelService(Generic[Facts]):
         self._count = count
         self._clock = clock
         self._changed = threading.Condition()  # guards the facts, what is owed, the pace and the thread
-        self._pace = LabelPace(first_at=clock() + first_delay_s, rng=rng or random.Random())  # noqa: S311 - no secret
+        self._pace = pace
+        self._patience_s = patience_s
         self._facts: Facts | None = None
         self._owes_change = False
         self._owes_repair = False
@@ -148,7 +148,7 @@ class LabelService(Generic[Facts]):
                     self._owes_change = True
                 raise
             with self._changed:
-                self._look_at = self._clock() + look_s
+                self._look_at = min(self._look_at, self._clock() + look_s)
 
     def _take(self) -> tuple[Facts, bool]:
         """The newest facts once something is due, and whether only what somebody else did calls for it."""
@@ -228,7 +228,7 @@ class LabelService(Generic[Facts]):
             self._failing_since = now
         text = f"{error}; the labels that are there stay"
         self._problem = text
-        if text not in self._told and (fault not in _PASSING or now >= self._failing_since + _PATIENCE_S):
+        if text not in self._told and (fault not in _PASSING or now >= self._failing_since + self._patience_s):
             self._told.add(text)
             self._log(Reason.LABELS_FAILED, text, error=str(error))
         with self._changed:
