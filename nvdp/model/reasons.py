@@ -81,6 +81,8 @@ class Reason(enum.Enum):
     LABELS_FAILED = ("LabelsFailed", Level.WARNING)
     SERVICE_RESTARTED = ("ServiceRestarted", Level.ERROR, EventKind.WARNING)
 
+    NODE_WRITE_FAILED = ("NodeWriteFailed", Level.WARNING)
+    STARTUP_TAINT_REMOVED = ("StartupTaintRemoved", Level.INFO, EventKind.NORMAL)
     def __init__(self, word: str, level: Level, event: EventKind = EventKind.NONE) -> None:
         self.word = word
         self.level = level

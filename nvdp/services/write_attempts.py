@@ -1,0 +1,79 @@
+"""Tries of one kind of write to the cluster: when the next is due, and what is told of those that fail.
+
+What a person has to put right is told once. A server that cannot be reached is told by who watches it; here it is only
+shown as trouble, and nothing else suffers.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from typing import Final
+
+from nvdp.errors import ClusterError
+from nvdp.log import Log
+from nvdp.model.reasons import Reason
+from nvdp.model.status import Trouble
+from nvdp.planning.write_pacing import FOR_A_PERSON, Backoff
+
+_PERSON_TEXT: Final = "10m to 20m, and at SIGHUP"
+_SHOWN_AFTER: Final = 3  # failures; fewer are of no interest to anybody
+
+
+class WriteAttempts:
+    """``what`` begins the sentence: ``events of the node cannot be written``. ``trouble`` may be read from any thread.
+
+    The rest belongs to one thread. ``next_at`` is in seconds of the clock whose ``now`` is passed in.
+    """
+
+    def __init__(self, what: str, *, log: Log, rng: random.Random) -> None:
+        self._what = what
+        self._log = log
+        self._backoff = Backoff(rng)
+        self._lock = threading.Lock()
+        self._failures = 0
+        self._told = ""
+        self._text = ""
+
+    @property
+    def next_at(self) -> float:
+        """When the next try is due; minus infinity if it need not wait."""
+        return self._backoff.next_at
+
+    @property
+    def trouble(self) -> Trouble | None:
+        """Why nothing is written, while that lasts."""
+        with self._lock:
+            return Trouble(reason=Reason.NODE_WRITE_FAILED.word, text=self._text) if self._text else None
+
+    def fail(self, error: ClusterError, *, now: float) -> None:
+        """Another try failed."""
+        self._backoff.fail(error.fault, retry_after_s=error.retry_after_s, now=now)
+        with self._lock:
+            self._failures += 1
+        self._show(error, f"tried again in {_PERSON_TEXT}")
+
+    def refuse(self, error: ClusterError) -> None:
+        """The server does not want this one, which is given up; others need not wait for that."""
+        self._show(error, "it is given up")
+
+    def _show(self, error: ClusterError, then: str) -> None:
+        needs_person = error.fault in FOR_A_PERSON
+        text = f"{self._what}: {error}"
+        with self._lock:
+            if needs_person or self._failures >= _SHOWN_AFTER:
+                self._text = text
+        if needs_person and self._told != error.fault.value:
+            self._told = error.fault.value
+            self._log(Reason.NODE_WRITE_FAILED, f"{text}; {then}", error=str(error))
+
+    def hurry(self) -> None:
+        """Somebody asks for another try now."""
+        self._backoff.reset()
+
+    def succeed(self) -> None:
+        """It is written."""
+        self._backoff.reset()
+        self._told = ""
+        with self._lock:
+            self._failures, self._text = 0, ""
