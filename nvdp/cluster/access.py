@@ -100,7 +100,7 @@ class ServiceAccountAccess:
                 "no API server: KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set; outside of a pod give"
                 " --kubeconfig"
             )
-        token = self._load_token()
+        token = load_token(self._directory / "token")
         source = Source(server=build_server(host, port), ca_file=str(self._directory / "ca.crt"))
         with self._lock:
             self._last = token
@@ -109,32 +109,21 @@ class ServiceAccountAccess:
     def renew(self) -> bool:
         with self._lock:
             last = self._last
-        return self._load_token() != last
-
-    def _load_token(self) -> str:
-        path = self._directory / "token"
-        try:
-            with path.open(encoding="ascii") as file:
-                token = file.read(_SECRET_LIMIT).strip()
-        except (OSError, UnicodeDecodeError) as error:
-            told = getattr(error, "strerror", None) or "no token"
-            raise _refuse(
-                f"{path}: {told}; does the pod mount its service account (automountServiceAccountToken)?"
-            ) from error
-        if not token or not token.isprintable():
-            raise _refuse(f"{path}: holds no token")
-        return token
+        return load_token(self._directory / "token") != last
 
 
-def load_access(
-    kubeconfig: Path | None, *, service_account: Path = SERVICE_ACCOUNT, environ: Mapping[str, str] = os.environ
-) -> Access:
-    """By the file if one is given, else by the service account. Reads nothing yet: what is missing may come later."""
-    if kubeconfig is None:
-        return ServiceAccountAccess(service_account, environ=environ)
-    from nvdp.cluster.kubeconfig import KubeconfigAccess  # noqa: PLC0415 - 46 MiB
-
-    return KubeconfigAccess(kubeconfig)
+def load_token(path: Path) -> str:
+    """Raises ClusterError (UNREACHABLE)."""
+    try:
+        with path.open(encoding="ascii") as file:
+            token = file.read(_SECRET_LIMIT).strip()
+    except (OSError, UnicodeDecodeError) as error:
+        told = getattr(error, "strerror", None) or "no token"
+        remedy = "does the pod mount its service account (automountServiceAccountToken)?"
+        raise _refuse(f"{path}: {told}; {remedy}") from error
+    if not token or not token.isprintable():
+        raise _refuse(f"{path}: holds no token")
+    return token
 
 
 def build_server(host: str, port: str) -> str:

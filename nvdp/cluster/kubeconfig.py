@@ -1,84 +1,145 @@
-"""Access by a kubeconfig file, read by the client library of Kubernetes, with what that allows: inline data, token
-files, exec plugins.
+"""Access by a kubeconfig file: certificates and tokens in it or in files that it names, and exec plugins.
 
-The library is large and is loaded here only. It reads a file once; so the file is read again when it changed, when the
-server does not know the credentials, and every ten minutes because of the files that it names.
+The client library of Kubernetes reads such files, too. It is not used: for this alone it brings 13 packages and takes
+46 MiB, reads a token file once in its life, and writes keys that stand in the file to temporary ones.
 """
 
 from __future__ import annotations
 
+import base64
 import os
 import threading
 import time
 from pathlib import Path
 from typing import Any, Final
 
-from kubernetes.client.configuration import Configuration
-from kubernetes.config.kube_config import load_kube_config
+import yaml
 
-from nvdp.cluster.access import Source, Trust, Way, build_way
+from nvdp.cluster.access import Source, Trust, Way, build_way, load_token
+from nvdp.cluster.exec_plugin import Credential, run_plugin
 from nvdp.errors import ClusterError, ClusterFault
 
-_READ_AGAIN_S: Final = 600.0
+_FILE_LIMIT: Final = 2**20
+_UNSUPPORTED: Final = ("auth-provider", "username", "password", "as", "as-groups")
 
 
 class KubeconfigAccess:
-    """An Access. Its first call blocks while the file is read, and as long as an exec plugin takes."""
+    """An Access, of the file's current context. The file is read for each request; an exec plugin is run again when
+    what it gave has expired, or is not known to the server, and blocks for 8 s at most.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lock = threading.Lock()
         self._trust = Trust()
-        self._loaded: Any = None
-        self._loaded_of: tuple[int, ...] = ()
-        self._loaded_at = 0.0
+        self._credential: Credential | None = None
+        self._credential_of: object = None
+        self._inline = _InlineFiles()
+        self._last = ""
 
     def find_way(self) -> Way:
         with self._lock:
-            source = self._find_source()
-            return build_way(source, self._find_authorization(), trust=self._trust)
+            cluster, user = self._load()
+            self._last, credential = self._find_credentials(user)
+            source = Source(
+                server=_text(cluster, "server"),
+                ca_file=self._find_file(cluster, "certificate-authority"),
+                certificate_file=self._find_file(credential or user, "client-certificate"),
+                key_file=self._find_file(credential or user, "client-key"),
+                server_name=_text(cluster, "tls-server-name"),
+            )
+            return build_way(source, self._last, trust=self._trust)
 
     def renew(self) -> bool:
         with self._lock:
-            last = self._find_authorization() if self._loaded is not None else ""
-            self._loaded = None
-            self._find_source()
-            return self._find_authorization() != last
+            last, self._credential = self._last, None
+            _, user = self._load()
+            return self._find_credentials(user)[0] != last
 
-    def _find_source(self) -> Source:
+    def _load(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Cluster and user of the current context."""
         try:
-            found = self._path.stat()
+            with self._path.open("rb") as file:
+                document = yaml.safe_load(file.read(_FILE_LIMIT))
         except OSError as error:
             raise self._refuse(error.strerror or "cannot be read") from error
-        identity = (found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size)
-        now = time.monotonic()
-        if self._loaded is None or identity != self._loaded_of or now - self._loaded_at > _READ_AGAIN_S:
-            self._loaded = self._load()
-            self._loaded_of, self._loaded_at = identity, now
-        loaded = self._loaded
-        return Source(
-            server=str(loaded.host),
-            ca_file=loaded.ssl_ca_cert or "",
-            certificate_file=loaded.cert_file or "",
-            key_file=loaded.key_file or "",
-            server_name=loaded.tls_server_name or "",
-        )
-
-    def _load(self) -> Any:
-        loaded = Configuration()
-        try:
-            load_kube_config(os.fspath(self._path), client_configuration=loaded, persist_config=False)
-        except Exception as error:
-            raise self._refuse(f"not usable ({type(error).__name__})") from error
-        if not loaded.verify_ssl:
+        except (yaml.YAMLError, RecursionError, ValueError) as error:
+            raise self._refuse("is no YAML") from error
+        if not isinstance(document, dict):
+            raise self._refuse("is no kubeconfig")
+        context = self._find(document, "context", _text(document, "current-context"))
+        cluster = self._find(document, "cluster", _text(context, "cluster"))
+        user = self._find(document, "user", _text(context, "user")) if context.get("user") else {}
+        if cluster.get("insecure-skip-tls-verify"):
             raise self._refuse("insecure-skip-tls-verify is not supported; name the certificate-authority")
-        return loaded
+        if cluster.get("proxy-url"):
+            raise self._refuse("proxy-url is not supported")
+        if found := [key for key in _UNSUPPORTED if user.get(key)]:
+            raise self._refuse(f"{found[0]} is not supported; use a token, a certificate or exec")
+        return cluster, user
 
-    def _find_authorization(self) -> str:
-        try:
-            return str(self._loaded.get_api_key_with_prefix("authorization") or "")
-        except Exception as error:
-            raise self._refuse(f"no credentials ({type(error).__name__})") from error
+    def _find(self, document: dict[str, Any], kind: str, name: str) -> dict[str, Any]:
+        entries = document.get(f"{kind}s")
+        for entry in entries if isinstance(entries, list) else []:
+            if isinstance(entry, dict) and entry.get("name") == name and isinstance(entry.get(kind), dict):
+                found: dict[str, Any] = entry[kind]
+                return found
+        raise self._refuse(f"has no {kind} of the name {name!r:.80}")
+
+    def _find_credentials(self, user: dict[str, Any]) -> tuple[str, dict[str, Any] | None]:
+        """The ``Authorization``, and the certificate that an exec plugin gave in the file's own form."""
+        if name := _text(user, "tokenFile"):
+            return f"Bearer {load_token(self._path.parent / name)}", None
+        if token := _text(user, "token"):
+            return f"Bearer {token}", None
+        plugin = user.get("exec")
+        if not isinstance(plugin, dict):
+            return "", None
+        is_fresh = self._credential is not None and self._credential.expires_at > time.time()
+        if not is_fresh or self._credential_of != plugin:
+            try:
+                self._credential, self._credential_of = run_plugin(plugin, directory=self._path.parent), plugin
+            except ClusterError as error:
+                raise self._refuse(str(error)) from error
+        assert self._credential is not None
+        return (f"Bearer {self._credential.token}" if self._credential.token else ""), self._credential.certificate
+
+    def _find_file(self, block: dict[str, Any], key: str) -> str:
+        """The file of a certificate or key; what stands in the kubeconfig gets one in memory: TLS wants files."""
+        if data := _text(block, f"{key}-data"):
+            try:
+                return self._inline.find_name(key, base64.b64decode(data, validate=True))
+            except ValueError as error:
+                raise self._refuse(f"{key}-data is not base64") from error
+        name = _text(block, key)
+        return str(self._path.parent / name) if name else ""
 
     def _refuse(self, text: str) -> ClusterError:
         return ClusterError(f"kubeconfig {self._path}: {text}", fault=ClusterFault.UNREACHABLE)
+
+
+class _InlineFiles:
+    """Files in memory, of this process alone, one for each key. They are closed with it."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, tuple[int, bytes]] = {}
+
+    def find_name(self, key: str, content: bytes) -> str:
+        """The name of the file with this content; the same name, and the same file, while that stays."""
+        found = self._files.get(key)
+        if found is None or found[1] != content:
+            if found is not None:
+                os.close(found[0])
+            descriptor = os.memfd_create(key)
+            os.write(descriptor, content)
+            self._files[key] = descriptor, content
+        return f"/proc/self/fd/{self._files[key][0]}"
+
+    def __del__(self) -> None:
+        for descriptor, _ in self._files.values():
+            os.close(descriptor)
+
+
+def _text(block: dict[str, Any], key: str) -> str:
+    value = block.get(key)
+    return value.strip() if isinstance(value, str) else ""

@@ -105,6 +105,10 @@ class Metrics:
     def nvml_timed_out(self, uuid: str) -> None:
         self._count(catalog.NVML_TIMEOUTS, uuid)
 
+    def api_request(self, verb: str, resource: str, code: str) -> None:
+        """``resource`` has its subresource (``nodes/status``); ``code`` is the HTTP status, or unreachable."""
+        self._count(catalog.API_REQUESTS, verb, resource, code)
+
     def labels_written(self, result: str) -> None:
         """``result`` is written, removed or failed."""
         self._count(catalog.LABELS_WRITES, result)

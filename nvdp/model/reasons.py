@@ -76,13 +76,15 @@ class Reason(enum.Enum):
     STATE_DAMAGED = ("StateDamaged", Level.WARNING)
     WATCH_DEGRADED = ("WatchDegraded", Level.WARNING)
     PORT_TAKEN = ("PortTaken", Level.WARNING)
+    API_SERVER_LOST = ("APIServerLost", Level.WARNING)
+    API_SERVER_REACHED = ("APIServerReached", Level.INFO)
     ALLOCATION_SEEN = ("AllocationSeen", Level.DEBUG)
     LABELS_WRITTEN = ("LabelsWritten", Level.INFO)
     LABELS_FAILED = ("LabelsFailed", Level.WARNING)
-    SERVICE_RESTARTED = ("ServiceRestarted", Level.ERROR, EventKind.WARNING)
-
     NODE_WRITE_FAILED = ("NodeWriteFailed", Level.WARNING)
     STARTUP_TAINT_REMOVED = ("StartupTaintRemoved", Level.INFO, EventKind.NORMAL)
+    SERVICE_RESTARTED = ("ServiceRestarted", Level.ERROR, EventKind.WARNING)
+
     def __init__(self, word: str, level: Level, event: EventKind = EventKind.NONE) -> None:
         self.word = word
         self.level = level

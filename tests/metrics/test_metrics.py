@@ -227,6 +227,11 @@ RECORDED = {
     "memory_error_seen": ((GPU, "single"), "nvdp_ecc_errors_total", labels(uuid=GPU, type="single")),
     "service_restarted": (("gpus",), "nvdp_service_restarts_total", labels(service="gpus")),
     "nvml_failed": (("nvmlInit", "Lost"), "nvdp_nvml_errors_total", labels(call="nvmlInit", error="Lost")),
+    "api_request": (
+        ("watch", "nodes", "200"),
+        "nvdp_api_requests_total",
+        labels(verb="watch", resource="nodes", code="200"),
+    ),
     "labels_written": (("written",), "nvdp_node_labels_writes_total", labels(result="written")),
     "nvml_timed_out": ((GPU,), "nvdp_nvml_timeouts_total", labels(uuid=GPU)),
     "rpc": (

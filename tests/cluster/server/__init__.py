@@ -2,7 +2,7 @@
 
     with ApiServer() as server:
         server.store.put("nodes", {"metadata": {"name": "gpu-a3"}})
-        api = Api(load_access(None, service_account=server.write_service_account(directory), environ=server.environ))
+        api = Api(ServiceAccountAccess(server.write_service_account(directory), environ=server.environ))
         server.faults.add(answer(429, retry_after="3"), verb="patch", resource="nodes/status", times=2)
         assert [entry.code for entry in server.journal.of(verb="watch")] == [200]
 

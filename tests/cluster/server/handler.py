@@ -200,7 +200,7 @@ class Handler(BaseHTTPRequestHandler):
         else:
             version = int(asked)
             store.wait_changes(version, wish.resource, 0)  # 410 as the answer, where it is too old already
-        self._note(wish, user, 200, version=asked)
+        self._note(wish, user, 200)
         self.send_head(200, length=None)
         if self.first_error is not None:
             code, message = self.first_error
@@ -247,7 +247,7 @@ class Handler(BaseHTTPRequestHandler):
         self.send_head(code, length=len(content), retry_after=retry_after)
         self.send_bytes(content)
 
-    def _note(self, wish: Wish, user: str, code: int, *, version: str = "") -> None:
+    def _note(self, wish: Wish, user: str, code: int) -> None:
         if self._noted:
             return
         self._noted = True
@@ -259,7 +259,7 @@ class Handler(BaseHTTPRequestHandler):
             code=code,
             user=user,
             agent=self.headers.get("User-Agent", ""),
-            version=version,
+            version=parse_qs(urlsplit(self.path).query).get("resourceVersion", [""])[-1],
             connection=self.number,
         )
 

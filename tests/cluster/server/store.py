@@ -121,9 +121,7 @@ class Store:
         if not name:
             raise RefusedError(422, "Invalid", f"{kind.kind} is invalid: metadata.name: Required value")
         if given.get("namespace", namespace) != namespace:
-            raise RefusedError(
-                400, "BadRequest", "the namespace of the object is not that of the request"
-            )
+            raise RefusedError(400, "BadRequest", "the namespace of the object is not that of the request")
         with self._changed:
             if (kind.resource, namespace, name) in self._objects:
                 raise RefusedError(409, "AlreadyExists", f'{kind.resource} "{name}" already exists')

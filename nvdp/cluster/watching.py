@@ -1,0 +1,191 @@
+"""Keeps one object of the API server in sight, for as long as the process lives (``planning.following`` says how)."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import Any, Final, Protocol
+
+from nvdp.cluster.contact import Contact
+from nvdp.cluster.watch import Watch, WatchEvent
+from nvdp.errors import ClusterError, ClusterFault
+from nvdp.model.cluster import ObjectPath, ObjectSeen
+from nvdp.planning.following import (
+    QUIET_S,
+    Following,
+    begin,
+    note_ended,
+    note_failed,
+    note_opened,
+    note_version,
+)
+
+_BOOKMARK: Final = "BOOKMARK"
+_DELETED: Final = "DELETED"
+
+
+class Server(Protocol):
+    """What it needs of ``api.Api``. Both raise ClusterError."""
+
+    def read(self, path: ObjectPath, /) -> dict[str, Any]: ...
+
+    def watch(self, path: ObjectPath, /, *, version: str = "") -> Watch: ...
+
+
+class ObjectWatch:
+    """Calls ``on_seen``, on its own thread, with each state of the object that the server tells, and when it stops or
+    begins again to answer. ``on_seen`` must not block for long.
+
+    Methods are for any thread and do not block. An exception that nobody expects ends the thread; ``start`` may then be
+    called again, and begins with the present state.
+    """
+
+    def __init__(
+        self,
+        api: Server,
+        path: ObjectPath,
+        *,
+        name: str,
+        on_seen: Callable[[ObjectSeen], None],
+        contact: Contact,
+        first_delay_s: float = 0.0,
+        random: Random | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.THREAD: Final = f"watch-{name}"
+        self._api = api
+        self._path = path
+        self._name = name
+        self._on_seen = on_seen
+        self._contact = contact
+        self._random = random or Random()  # noqa: S311 - spreads requests
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._stopping = False
+        self._watch: Watch | None = None
+        self._thread: threading.Thread | None = None
+        self._state = begin(clock(), first_delay_s=first_delay_s)
+        self._object: Mapping[str, Any] | None = None
+        self._is_known = False  # whether it is there, or not
+        self._shown = ""
+
+    def start(self) -> None:
+        """Begin to watch. Nothing happens if it does already."""
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(target=self._run, name=self.THREAD, daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Watch no more. For good; ``on_seen`` may be called once more if it was about to be."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+            if self._watch is not None:
+                self._watch.close()
+
+    def _run(self) -> None:
+        if self._state.open_at is None:  # it was watching when it died
+            self._state = begin(self._clock())
+        while self._wait_due():
+            self._follow()
+
+    def _follow(self) -> None:
+        """One watch, from its opening to its end."""
+        try:
+            watch = self._api.watch(self._path, version=self._state.version)
+        except ClusterError as error:
+            self._fail(error)
+            return
+        with watch:
+            if not self._adopt(watch):
+                return
+            self._open()
+            try:
+                self._listen(watch)
+            except ClusterError as error:
+                if error.fault is ClusterFault.UNREACHABLE:  # broken off: whether it is lost, the next one shows
+                    self._state = note_ended(self._state, self._clock(), random=self._random)
+                else:
+                    self._fail(error)
+            else:
+                self._state = note_ended(self._state, self._clock(), random=self._random)
+            finally:
+                self._adopt(None)
+
+    def _listen(self, watch: Watch) -> None:
+        """Until the watch ends. Raises ClusterError."""
+        if not self._state.version and not watch.hears_within(QUIET_S):
+            self._look()
+        for event in watch:
+            self._take(event)
+
+    def _look(self) -> None:
+        """The watch is silent: ask whether the object is there at all. Raises ClusterError."""
+        try:
+            found: Mapping[str, Any] | None = self._api.read(self._path)
+        except ClusterError as error:
+            if error.fault is not ClusterFault.MISSING:
+                raise
+            found = None
+        self._show(found)
+
+    def _take(self, event: WatchEvent) -> None:
+        if event.kind != _BOOKMARK:
+            self._show(None if event.kind == _DELETED else event.object)
+        elif not self._state.version:
+            self._show(None)  # had it been there, it would have been told first
+        metadata = event.object.get("metadata")
+        version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
+        self._state = note_version(self._state, version if isinstance(version, str) else "")
+
+    def _open(self) -> None:
+        self._state = note_opened(self._state, self._clock())
+        self._contact.note_heard(self._name)
+        if self._shown and self._is_known and self._state.version:
+            self._show(self._object)  # it stands: what has happened meanwhile comes
+
+    def _fail(self, error: ClusterError) -> None:
+        self._state = note_failed(
+            self._state,
+            self._clock(),
+            fault=error.fault,
+            problem=str(error),
+            retry_after_s=error.retry_after_s,
+            random=self._random,
+        )
+        if not self._state.problem:
+            return
+        self._contact.note_failed(self._name, error.fault, self._state.problem)
+        if self._state.problem != self._shown:
+            self._shown = self._state.problem
+            self._on_seen(ObjectSeen(object=self._object, problem=self._shown, at=self._clock()))
+
+    def _show(self, found: Mapping[str, Any] | None) -> None:
+        self._object, self._is_known, self._shown = found, True, ""
+        self._on_seen(ObjectSeen(object=found, at=self._clock()))
+
+    def _adopt(self, watch: Watch | None) -> bool:
+        """Let ``stop`` know of the watch; false if it was called already."""
+        with self._changed:
+            self._watch = watch
+            return not self._stopping
+
+    def _wait_due(self) -> bool:
+        """Until the next watch is due; False if there is to be none."""
+        while True:
+            self._contact.look()
+            due = self._find_due(self._state)
+            with self._changed:
+                if self._stopping:
+                    return False
+                now = self._clock()
+                if self._state.open_at is None or self._state.open_at <= now:
+                    return True
+                self._changed.wait(max(0.0, due - now))
+
+    def _find_due(self, state: Following) -> float:
+        told_at = self._contact.find_due()
+        assert state.open_at is not None
+        return state.open_at if told_at is None else min(state.open_at, told_at)

@@ -1,0 +1,104 @@
+"""How one object of the API server is kept in sight: when to watch it, from which version on, and what is known of it.
+
+Pure, for one thread: what happens goes in with its time, what to do next comes out. Times are monotonic seconds.
+
+A watch without a version tells the present state and then goes on: one request for each object. It is followed for as
+long as the server lets it live, about an hour, and then from the last version on. After a failure the next one waits,
+by chance between a quarter and the whole of a bound that doubles from 2 s to 60 s; so of thousands of nodes that lose
+the same server not all come back at once, and one node never asks more than ten times in a minute. The bound begins
+anew only after a watch that lived for a while: a server that accepts and then ends each one is not hammered.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Final
+
+import msgspec
+
+from nvdp.errors import ClusterFault
+
+_FIRST_BOUND_S: Final = 2.0
+_LONGEST_BOUND_S: Final = 60.0
+_LEAST_PART: Final = 0.25
+_LIVED_S: Final = 20.0
+_AGAIN_S: Final = (0.1, 1.0)  # after an end in good order, or a version that is too old: soon, but not all at once
+RETRY_AFTER_MOST_S: Final = 120.0
+QUIET_S: Final = 2.0
+"""A watch without a version that tells nothing for so long is of an object that is not there, as a rule."""
+
+
+class Following(msgspec.Struct, frozen=True, kw_only=True):
+    """Where it stands. ``open_at`` is when the next watch is due, None while there is one.
+
+    ``version`` is what that watch goes on from, empty for the present state. ``problem`` says why the object cannot be
+    asked for now; what was seen of it before stands.
+    """
+
+    open_at: float | None
+    version: str = ""
+    opened_at: float | None = None
+    failures: int = 0
+    too_old: int = 0
+    problem: str = ""
+
+
+def begin(now: float, *, first_delay_s: float = 0.0) -> Following:
+    return Following(open_at=now + first_delay_s)
+
+
+def note_opened(state: Following, now: float) -> Following:
+    """The server has accepted the watch: whatever the problem was, it can be asked."""
+    return msgspec.structs.replace(state, open_at=None, opened_at=now, problem="")
+
+
+def note_version(state: Following, version: str) -> Following:
+    """Something came that has this version: an event, or a bookmark."""
+    return msgspec.structs.replace(state, version=version, too_old=0) if version else state
+
+
+def note_ended(state: Following, now: float, *, random: Random) -> Following:
+    """The server ended the watch in good order, or the connection broke: as a rule it can be asked again."""
+    if _has_lived(state, now):
+        return _wait(state, now, random.uniform(*_AGAIN_S), failures=0)
+    return _back_off(state, now, random=random)
+
+
+def note_failed(
+    state: Following,
+    now: float,
+    *,
+    fault: ClusterFault,
+    problem: str,
+    retry_after_s: float | None = None,
+    random: Random,
+) -> Following:
+    """No watch could be opened, or it told an error. ``problem`` is the sentence about it, for people.
+
+    A version that is too old is none: the present state tells all that there is. Only if that happens again before
+    anything was heard, it is taken for a server that is not well.
+    """
+    if fault is ClusterFault.GONE and not state.too_old:
+        state = msgspec.structs.replace(state, version="", too_old=1)
+        return _wait(state, now, random.uniform(*_AGAIN_S), failures=state.failures)
+    if fault is ClusterFault.GONE:
+        state = msgspec.structs.replace(state, version="", too_old=state.too_old + 1)
+    if _has_lived(state, now):
+        state = msgspec.structs.replace(state, failures=0)
+    state = msgspec.structs.replace(state, problem=problem)
+    return _back_off(state, now, random=random, least_s=min(RETRY_AFTER_MOST_S, max(0.0, retry_after_s or 0.0)))
+
+
+def _has_lived(state: Following, now: float) -> bool:
+    return state.opened_at is not None and now - state.opened_at >= _LIVED_S
+
+
+def _back_off(state: Following, now: float, *, random: Random, least_s: float = 0.0) -> Following:
+    """What the server asks for is the least: those that it asked together do not come back together."""
+    bound_s = min(_LONGEST_BOUND_S, _FIRST_BOUND_S * 2.0 ** min(state.failures, 10))
+    delay_s = least_s + random.uniform(_LEAST_PART * bound_s, bound_s)
+    return _wait(state, now, delay_s, failures=state.failures + 1)
+
+
+def _wait(state: Following, now: float, delay_s: float, *, failures: int) -> Following:
+    return msgspec.structs.replace(state, open_at=now + delay_s, opened_at=None, failures=failures)
