@@ -89,7 +89,7 @@ class Daemon:
         states = StateDirectory(options.state_dir, log=log)
         state = states.load_state()
         boot_id = load_boot_id()
-        past = build_past(state, boot_id=boot_id, config_file=options.config_file, log=log)
+        past = build_past(state, boot_id=boot_id, options=options, log=log)
         gpus, idle = build_driver_services(
             options, self._overrides, past=past, post=self._post, log=log, observer=self._metrics
         )

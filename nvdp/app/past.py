@@ -17,6 +17,7 @@ from nvdp.config.overrides import Overrides
 from nvdp.config.process import ProcessOptions
 from nvdp.config.schema import Config
 from nvdp.errors import ConfigError, HostError
+from nvdp.host.config_directory import directory_fingerprint
 from nvdp.host.files import load_text
 from nvdp.host.state import State
 from nvdp.log import Log
@@ -33,7 +34,7 @@ _PAUSED: Final = b"paused"
 _LOOKED_AT_BYTES: Final = 2**20  # a configuration has no more
 
 
-def build_past(state: State, *, boot_id: str, config_file: Path | None, log: Log) -> Past:
+def build_past(state: State, *, boot_id: str, options: ProcessOptions, log: Log) -> Past:
     """What the service that knows the GPUs begins with. Warns of variables that are not understood.
 
     It waits for the configuration if that may say that the driver is not to be touched. Blocks for the disk.
@@ -45,7 +46,7 @@ def build_past(state: State, *, boot_id: str, config_file: Path | None, log: Log
     return Past(
         faults=KnownFaults(records=state.health, boot_id=boot_id, variables=variables.rules),
         inventory=seen.inventory if seen is not None and boot_id and seen.boot_id == boot_id else None,
-        is_held=_may_be_paused(state, config_file),
+        is_held=_may_be_paused(state, options),
     )
 
 
@@ -63,14 +64,25 @@ def parse_last_good(state: State, overrides: Overrides, *, log: Log) -> Config |
         return None
 
 
-def _may_be_paused(state: State, config_file: Path | None) -> bool:
-    """Whether the word stands in the file, or in the last good one, which counts if the file is broken or missing."""
-    if config_file is None:
+def _may_be_paused(state: State, options: ProcessOptions) -> bool:
+    """Whether the word stands in a file, or in the last good one, which counts if that is broken or missing.
+
+    Of a ConfigMap only the last good one is known here.
+    """
+    directory = options.config_dir
+    files = [options.config_file] if options.config_file is not None else []
+    if directory is not None:
+        files += [directory / name for name in directory_fingerprint(directory).files]
+    if not files and not options.config_map:
         return False
     if state.config is not None and _PAUSED in state.config.text.encode():
         return True
+    return any(map(_has_word, files))
+
+
+def _has_word(file: Path) -> bool:
     try:
-        text = load_text(config_file, limit_bytes=_LOOKED_AT_BYTES)
+        text = load_text(file, limit_bytes=_LOOKED_AT_BYTES)
     except HostError:
         return False  # it is told, and tried again, by who reads the file
     return text is not None and _PAUSED in text

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import click
 
+from nvdp.commands.applied import find_applied
 from nvdp.commands.flags import collect_flags, take_process_flags
 from nvdp.commands.verdict import Checked, build_checked, find_exit_code, print_checked, print_doubts
 from nvdp.config.document import SIZE_LIMIT_BYTES
@@ -61,11 +62,16 @@ def check(*, files: tuple[str, ...], target: str | None, as_json: bool) -> int:
 def show(*, as_json: bool, **parameters: Any) -> int:
     """Show what file, flags and environment come to, and where each value came from.
 
-    Takes the flags and the environment of nvdp run. What the daemon has in force: nvdp status.
+    Takes the flags and the environment of nvdp run; where the node's label chooses the file, it is the one that was
+    applied on this node last. What the daemon has in force: nvdp status.
     """
     options, overrides = parse_options(collect_flags(parameters), os.environ)
-    text = _load_text(str(options.config_file)) if options.config_file else b""
-    shown = parse_config(text, name=str(options.config_file or "flags and environment"), overrides=overrides)
+    file = str(options.config_file) if options.config_file else ""
+    name, text = find_applied(options, remedy="give --config-file FILE") or (
+        file or "flags and environment",
+        _load_text(file) if file else b"",
+    )
+    shown = parse_config(text, name=name, overrides=overrides)
     print_doubts(shown.name, shown.warnings, (*find_unbuilt(shown), *find_unbuilt_options(options)))
     for _, doubt in find_doubts(options):
         click.echo(f"warning: {doubt}", err=True)

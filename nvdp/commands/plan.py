@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import click
 
+from nvdp.commands.applied import find_applied
 from nvdp.commands.flags import collect_flags, take_process_flags
 from nvdp.config.document import SIZE_LIMIT_BYTES
 from nvdp.config.load import parse_config
@@ -23,7 +24,10 @@ DOUBTFUL: Final = 3
 
 @click.command()
 @click.option(
-    "--config", "file", metavar="FILE", help="the file to judge, - for the standard input [default: --config-file]"
+    "--config",
+    "file",
+    metavar="FILE",
+    help="the file to judge, - for the standard input [default: --config-file, or the one applied last by node label]",
 )
 @click.option("--node", metavar="FILE|NAME", help="judge it on a node file of nvdp devices --export, or a bundled one")
 @click.option(
@@ -42,9 +46,10 @@ def plan(*, file: str | None, node: str | None, compares: bool, as_json: bool, s
     if node is not None and compares:
         raise click.UsageError("--compare is against what runs on this node; leave out --node.")
     options, overrides = parse_options(collect_flags(parameters), os.environ)
+    applied = None if file else find_applied(options, remedy="give --config FILE")
     source = file or (str(options.config_file) if options.config_file is not None else "")
-    text = _load(source) if source else b""
-    config = parse_config(text, name=_name(source), overrides=overrides)
+    name, text = applied or (_name(source), _load(source) if source else b"")
+    config = parse_config(text, name=name, overrides=overrides)
     from nvdp.app.preview import foresee_live, foresee_offline  # noqa: PLC0415 - only for a file that is valid
 
     if node is not None:

@@ -41,15 +41,9 @@ LATER: Final = (
     Later("flags.gfd.machineTypeFile", "the machine's type would be read there"),
 )
 LATER_OPTIONS: Final = (
-    Later("nodeName", "the node would be known by this name"),
     Later("kubeconfig", "the API server would be reached by this file"),
     Later("namespace", "objects would be written there"),
     Later("podName", "objects would be owned by this pod"),
-    Later("nodeLabel", "this label would choose the configuration"),
-    Later("configMap", "the configuration would be chosen from it"),
-    Later("configDir", "the configuration would be chosen from it"),
-    Later("defaultConfig", "nodes without the label would have it"),
-    Later("fallbackStrategies", "nodes without the label would have one of these"),
     Later("writeLabels", "the node would be labelled"),
     Later("events", "the node would get events"),
     Later("nodeCondition", "the node would get a condition"),

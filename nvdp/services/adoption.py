@@ -94,6 +94,11 @@ class Adoption:
         return self._in_force.config
 
     @property
+    def has_last_good(self) -> bool:
+        """Whether one of a predecessor stands in where the newest cannot be had."""
+        return self._last_good is not None
+
+    @property
     def pins(self) -> Mapping[str, str]:
         return self._in_force.pins
 
@@ -234,8 +239,7 @@ class Adoption:
         for sentence in news[:_MOST_TOLD]:
             self._log(Reason.CONFIG_REFERENCE_UNMATCHED, sentence)
         if len(news) > _MOST_TOLD:
-            rest = f"and {len(news) - _MOST_TOLD} more; nvdp plan shows them all"
-            self._log(Reason.CONFIG_REFERENCE_UNMATCHED, rest)
+            self._log(Reason.CONFIG_REFERENCE_UNMATCHED, f"and {len(news) - _MOST_TOLD} more; nvdp plan shows them all")
         self._in_force = msgspec.structs.replace(self._in_force, pins=pins, unmatched=unmatched)
 
     def _is_fit(self, candidate: Config, inventory: Inventory, ailments: Mapping[str, Ailment]) -> bool:

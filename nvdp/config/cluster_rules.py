@@ -1,0 +1,42 @@
+"""Options of the process that exclude or demand each other. What does not fit together is wrong usage: it cannot be
+mended while the process runs, and is said before anything is asked of the API server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from nvdp.config.options import list_options
+from nvdp.config.process import ProcessOptions
+from nvdp.errors import UsageError
+
+_SOURCES: Final = ("config-map", "config-dir")
+_NEED_NODE: Final = _SOURCES
+_NEED_SOURCE: Final = ("default-config", "fallback-strategies", "node-label")
+
+
+def check_options(options: ProcessOptions) -> None:
+    """Raise UsageError, in one line, for the first thing that does not fit. For what runs, not for what only looks."""
+    given = {
+        flag: options.origins[flag].text if flag in options.origins else f"--{flag}" for flag in _find_given(options)
+    }
+    sources = [given[flag] for flag in _SOURCES if flag in given]
+    if sources and "config-file" in given:
+        text = (
+            f"{given['config-file']} and {sources[0]} exclude each other: one file for all, or one of several by label"
+        )
+        raise UsageError(f"{text}; remove one")
+    for flag in _NEED_NODE:
+        if flag in given and not options.node_name:
+            raise UsageError(f"{given[flag]} needs --node-name or NODE_NAME, the name of this node in the cluster")
+    for flag in _NEED_SOURCE:
+        if flag in given and not sources:
+            raise UsageError(f"{given[flag]} has no effect without --config-map or --config-dir")
+
+
+def _find_given(options: ProcessOptions) -> Iterator[str]:
+    """The flags whose value is not the default."""
+    for option in list_options():
+        if not option.path and getattr(options, option.key.attribute) != option.key.default:
+            yield option.flag
