@@ -66,10 +66,14 @@ class Campaign:
         self._node.world.forget_events()
 
     def _check_answers(self) -> None:
-        """The daemon is alive, soon also with sockets that were just deleted, and ready if it uses a driver."""
+        """The daemon is alive, soon also with sockets that were just deleted, and ready if it uses a driver.
+
+        That may take the whole calm: a child that was stopped at its start is waited for a minute, and where no card
+        is on offer anyway, the kubelet's view does not tell.
+        """
         self._node.daemon.wait_probe("/healthz", lambda answer: answer.status == HTTPStatus.OK)
         expected = HTTPStatus.OK if self._truth.is_driver_used else HTTPStatus.SERVICE_UNAVAILABLE
-        self._node.daemon.wait_probe("/readyz", lambda answer: answer.status == expected)
+        self._node.daemon.wait_probe("/readyz", lambda answer: answer.status == expected, self._truth.calm_s)
 
     def _say(self, text: str) -> None:
         self._said.append(f"{time.strftime('%H:%M:%S')} {text}")
