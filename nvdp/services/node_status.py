@@ -1,0 +1,161 @@
+"""The condition of the Node follows the daemon's status: written when it changes, and put back if it is gone."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from nvdp.errors import ClusterError
+from nvdp.log import Log
+from nvdp.model.cluster import ObjectSeen
+from nvdp.model.status import Status, Trouble
+from nvdp.planning.node_condition import (
+    MESSAGE_SETTLE_S,
+    Condition,
+    ConditionThere,
+    build_condition,
+    find_condition,
+)
+from nvdp.planning.write_pacing import Allowance
+from nvdp.services.write_attempts import WriteAttempts
+
+_BURST: Final = 5
+_EVERY_S: Final = 60.0
+_ECHO_S: Final = 10.0  # after a write, a watch may still show what was there before
+
+
+class ConditionWriter(Protocol):
+    """Who writes it (cluster/node_status.py). Blocks for a request at most and raises ClusterError."""
+
+    def write(self, condition: Condition, /, *, last_transition: str, now: float) -> None: ...
+
+
+class NodeStatusService:
+    """Has the Node say what the status comes to, by its condition of one type. One thread, ``node-status``.
+
+    ``follow`` comes from the main thread after every turn, ``see`` from whoever watches the Node; neither blocks.
+    Before the Node was seen nothing is written: what it says already is kept, and so is since when. Two that write the
+    same condition cost a request a minute at most.
+    """
+
+    THREAD: Final = "node-status"
+
+    def __init__(
+        self,
+        writer: ConditionWriter,
+        *,
+        condition_type: str,
+        format_time: Callable[[float], str],
+        log: Log,
+        rng: random.Random,
+        first_delay_s: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._writer = writer
+        self._type = condition_type
+        self._format_time = format_time
+        self._clock = clock
+        self._wall = wall
+        self._first_at = clock() + first_delay_s
+        self._attempts = WriteAttempts(f"condition {condition_type} of the node cannot be written", log=log, rng=rng)
+        self._allowance = Allowance(burst=_BURST, every_s=_EVERY_S)
+        self._changed = threading.Condition()  # guards what follows
+        self._wanted: Condition | None = None
+        self._state_since = self._message_since = 0.0
+        self._there: ConditionThere | None = None
+        self._written_at = float("-inf")
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+
+    @property
+    def trouble(self) -> Trouble | None:
+        """Why the condition is not as it should be."""
+        return self._attempts.trouble
+
+    def start(self) -> None:
+        """Begin to write. Nothing if it does already; after a crash it goes on."""
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(target=self._run, name=self.THREAD, daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Write no more. Does not wait."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+
+    def follow(self, status: Status) -> None:
+        """The state of now."""
+        wanted = build_condition(status)
+        with self._changed:
+            before = self._wanted
+            if wanted == before:
+                return
+            now = self._clock()
+            self._wanted, self._message_since = wanted, now
+            if before is None or before.reason is not wanted.reason:
+                self._state_since = now
+            self._changed.notify_all()
+
+    def see(self, seen: ObjectSeen) -> None:
+        """The Node as it is now."""
+        if seen.object is None:
+            return
+        there = find_condition(seen.object, self._type)
+        with self._changed:
+            if self._clock() >= self._written_at + _ECHO_S and there != self._there:
+                self._there = there
+                self._changed.notify_all()
+
+    def look(self) -> None:
+        """Try again now what waits for another try."""
+        with self._changed:
+            self._attempts.hurry()
+            self._changed.notify_all()
+
+    def _run(self) -> None:
+        while (due := self._wait_due()) is not None:
+            condition, there = due
+            is_same = there.status == condition.status and there.last_transition
+            wall = self._wall()
+            since = there.last_transition if is_same else self._format_time(wall)
+            try:
+                self._writer.write(condition, last_transition=since, now=wall)
+            except ClusterError as error:
+                self._attempts.fail(error, now=self._clock())  # it logs: nobody's turn waits for that
+                continue
+            self._attempts.succeed()
+            with self._changed:
+                self._written_at = self._clock()
+                self._allowance.use(self._written_at)
+                self._there = ConditionThere(
+                    status=condition.status,
+                    reason=condition.reason.value,
+                    message=condition.message,
+                    last_transition=since,
+                )
+
+    def _wait_due(self) -> tuple[Condition, ConditionThere] | None:
+        """What to write, and what is there, once it is time; None to stop."""
+        with self._changed:
+            while not self._stopping:
+                if self._wanted is None or self._there is None or self._there.says(self._wanted):
+                    self._changed.wait()
+                    continue
+                now = self._clock()
+                due_at = self._find_due(self._wanted, self._there)
+                due_at = max(due_at, self._first_at, self._attempts.next_at, self._allowance.next_at(now))
+                if due_at <= now:
+                    return self._wanted, self._there
+                self._changed.wait(due_at - now)
+            return None
+
+    def _find_due(self, wanted: Condition, there: ConditionThere) -> float:
+        """A state has to last for a moment, another message of the same state for longer."""
+        if (there.status, there.reason) == (wanted.status, wanted.reason.value):
+            return self._message_since + MESSAGE_SETTLE_S
+        return self._state_since + wanted.settle_s
