@@ -22,6 +22,7 @@ _NEW_BOOT_S: Final = 600.0
 _ALONE_S: Final = 1.0
 _ALONE_WRITES_S: Final = 30.0
 _ADVERTISED_S: Final = 5.0  # from the configuration to devices that are on offer; sooner there is nothing to tell
+_SHOWN_S: Final = 12.0  # from the configuration to a Node that shows them, which the kubelet does every ten seconds
 _FEATURE_REQUESTS: Final = 3  # of the object, of the pod, and the write
 _EVENTS: Final = 3  # the driver, the configuration, the taint
 
@@ -53,9 +54,10 @@ def plan_start(options: ClusterOptions, *, with_others: bool, rng: Random) -> St
         return StartDelays(ask_s=rng.uniform(0.0, _ALONE_S), state_s=0.0, labels_s=writes_s, events_s=writes_s)
     watches = 1 + bool(options.config_map)
     states = bool(options.node_condition) + bool(options.startup_taint)
-    labels_from_s = (watches + states) * _EACH_S
+    asked_s = (watches + states) * _EACH_S
+    labels_from_s = asked_s + _SHOWN_S
     events_from_s = labels_from_s + _count_label_requests(options.write_labels) * _EACH_S
-    ask_s = rng.uniform(0.0, labels_from_s)
+    ask_s = rng.uniform(0.0, asked_s)
     return StartDelays(
         ask_s=ask_s,
         state_s=ask_s + _ADVERTISED_S,

@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from nvdp.__main__ import cli
+from nvdp.config.cluster import NODE_LABEL
 from tests.docs.pages import (
     COMMANDS,
     ROOT,
@@ -205,7 +206,8 @@ def test_a_command_for_a_cluster_names_what_is_in_the_manifests(command):
     if len(named) == 2 and named[0] in KINDS:
         assert is_placeholder(named[1]) or (KINDS[named[0]], named[1]) in objects
     if verb == "label":
-        assert f"key: {named[-1].partition('=')[0]}," in text
+        key = named[-1].partition("=")[0]
+        assert key == NODE_LABEL or f"key: {key}," in text
     if verb == "port-forward":
         assert f"containerPort: {named[-1]}" in text
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
+from collections.abc import Iterator
 from functools import cache
 from operator import itemgetter
 from pathlib import Path
@@ -22,6 +24,7 @@ from nvdp.config.process import ProcessOptions
 
 MANIFESTS = Path(__file__).resolve().parents[2] / "manifests"
 COMPONENTS = MANIFESTS / "components"
+PAGE = (MANIFESTS.parent / "docs/cluster.md").read_text()
 OVERLAYS = {
     "cluster": ("cluster", "config-by-label", "labels-node-feature", "events"),
     "cluster-nodes": (
@@ -265,6 +268,25 @@ def test_no_right_is_a_wildcard_and_only_fenced_features_write_to_nodes():
 def test_of_all_config_maps_one_may_be_read():
     rights = list_rights(build_feature("config-by-label"))
     assert {right[:3] for right in rights if right[1] == "configmaps"} == {("nvdp", "configmaps", "nvdp-configs")}
+
+
+def test_the_page_lists_the_rights_of_each_component():
+    table = re.findall(r"^\| `([\w-]+)` \| ([^|]+) \|$", PAGE.split("\n## Rights\n")[1].split("\n## ")[0], re.MULTILINE)
+    told = {name: set() if text == "none" else set(parse_rights(text)) for name, text in table}
+    assert told == {
+        **{feature: list_rights(build_feature(feature)) for feature in FEATURES},
+        "cluster": list_rights(build("cluster")),
+        "node-fence": list_rights(build("cluster", "node-fence")),
+    }
+
+
+def parse_rights(text: str) -> Iterator[tuple[str, str, str, str]]:
+    """As the page writes them: ``configmaps`` ``nvdp-configs`` in ``nvdp``: get, watch."""
+    for part in text.split("; "):
+        found = re.fullmatch(r"`([\w./-]+)`(?: `([\w-]+)`)?(?: in `(\w+)`)?: ([a-z, ]+)", part)
+        assert found is not None, part
+        resource, name, namespace, verbs = found.groups(default="")
+        yield from ((namespace, resource, name, verb) for verb in verbs.split(", "))
 
 
 # --- configuration by label
