@@ -31,6 +31,11 @@ class TimedSocket(socket.socket):
 
     deadline: float = float("inf")
 
+    def set_deadline(self, deadline: float) -> None:
+        """For what follows. Raises OverdueError if it has passed already."""
+        self.deadline = deadline
+        self._set_time_left()  # what the standard library sends in one go asks for no more
+
     def recv_into(self, *args: Any) -> int:
         try:
             self._set_time_left()
@@ -71,29 +76,37 @@ def connect(host: str, port: int, *, context: ssl.SSLContext | None, server_name
     C library, which keeps limits of its own.
     """
     failure: OSError = OSError(f"no address of {host}")
-    for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+    addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    for tried, (family, kind, protocol, _, address) in enumerate(addresses):
         made = TimedSocket(family, kind, protocol)
-        made.deadline = deadline
         try:
+            made.set_deadline(_share(deadline, len(addresses) - tried))
             return _open(made, address, context=context, server_name=server_name)
         except OSError as error:
             made.close()
             failure = error
+        except BaseException:
+            made.close()
+            raise
     raise failure
+
+
+def _share(deadline: float, addresses: int) -> float:
+    """An address that does not answer leaves time for the others."""
+    now = time.monotonic()
+    return now + (deadline - now) / addresses
 
 
 def _open(made: TimedSocket, address: Any, *, context: ssl.SSLContext | None, server_name: str) -> TimedSocket:
     for option in _KEEPALIVE:
         made.setsockopt(*option)
-    made._set_time_left()  # noqa: SLF001 - of this module
     try:
         made.connect(address)
         if context is None:
             return made
-        made._set_time_left()  # noqa: SLF001
+        made.set_deadline(made.deadline)
         secured = context.wrap_socket(made, server_hostname=server_name)
     except TimeoutError as error:
         raise OverdueError("no answer in time") from error
     assert isinstance(secured, TimedTlsSocket)
-    secured.deadline = made.deadline
     return secured

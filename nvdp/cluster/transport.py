@@ -63,7 +63,7 @@ class Connection:
 
     def send(self, request: Request, *, deadline: float) -> http.client.HTTPResponse:
         """The answer, its body not read yet."""
-        self._socket.deadline = deadline
+        self._socket.set_deadline(deadline)
         self._http.request(request.method, self.way.prefix + request.path, request.body, dict(request.headers))
         self._response = self._http.getresponse()
         return self._response

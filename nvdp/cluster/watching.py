@@ -18,8 +18,8 @@ from nvdp.planning.following import (
     begin,
     note_ended,
     note_failed,
+    note_heard,
     note_opened,
-    note_version,
 )
 
 _BOOKMARK: Final = "BOOKMARK"
@@ -51,6 +51,7 @@ class ObjectWatch:
         on_seen: Callable[[ObjectSeen], None],
         contact: Contact,
         first_delay_s: float = 0.0,
+        quiet_s: float = QUIET_S,
         random: Random | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -60,6 +61,7 @@ class ObjectWatch:
         self._name = name
         self._on_seen = on_seen
         self._contact = contact
+        self._quiet_s = quiet_s
         self._random = random or Random()  # noqa: S311 - spreads requests
         self._clock = clock
         self._changed = threading.Condition()
@@ -68,7 +70,7 @@ class ObjectWatch:
         self._thread: threading.Thread | None = None
         self._state = begin(clock(), first_delay_s=first_delay_s)
         self._object: Mapping[str, Any] | None = None
-        self._is_known = False  # whether it is there, or not
+        self._is_well = False  # the present watch, or the last one
         self._shown = ""
 
     def start(self) -> None:
@@ -93,6 +95,7 @@ class ObjectWatch:
 
     def _follow(self) -> None:
         """One watch, from its opening to its end."""
+        self._is_well = False
         try:
             watch = self._api.watch(self._path, version=self._state.version)
         except ClusterError as error:
@@ -101,23 +104,22 @@ class ObjectWatch:
         with watch:
             if not self._adopt(watch):
                 return
-            self._open()
+            self._state = note_opened(self._state, self._clock())
             try:
                 self._listen(watch)
             except ClusterError as error:
-                if error.fault is ClusterFault.UNREACHABLE:  # broken off: whether it is lost, the next one shows
-                    self._state = note_ended(self._state, self._clock(), random=self._random)
-                else:
-                    self._fail(error)
+                self._end(error)
             else:
-                self._state = note_ended(self._state, self._clock(), random=self._random)
+                self._end(None)
             finally:
                 self._adopt(None)
 
     def _listen(self, watch: Watch) -> None:
         """Until the watch ends. Raises ClusterError."""
-        if not self._state.version and not watch.hears_within(QUIET_S):
-            self._look()
+        if not watch.hears_within(self._quiet_s):
+            if not self._state.version:
+                self._look()
+            self._note_well("")
         for event in watch:
             self._take(event)
 
@@ -138,13 +140,24 @@ class ObjectWatch:
             self._show(None)  # had it been there, it would have been told first
         metadata = event.object.get("metadata")
         version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
-        self._state = note_version(self._state, version if isinstance(version, str) else "")
+        self._note_well(version if isinstance(version, str) else "")
 
-    def _open(self) -> None:
-        self._state = note_opened(self._state, self._clock())
-        self._contact.note_heard(self._name)
-        if self._shown and self._is_known and self._state.version:
-            self._show(self._object)  # it stands: what has happened meanwhile comes
+    def _note_well(self, version: str) -> None:
+        self._state = note_heard(self._state, version)
+        if not self._is_well:
+            self._is_well = True
+            self._contact.note_heard(self._name)
+        if self._shown:
+            self._show(self._object)  # it stands as it was
+
+    def _end(self, error: ClusterError | None) -> None:
+        """The watch is over. If all was well, whether the server is lost shows when it is opened anew."""
+        is_refusal = error is not None and error.fault is not ClusterFault.UNREACHABLE
+        if self._is_well and not is_refusal:
+            self._state = note_ended(self._state, self._clock(), random=self._random)
+            return
+        text = f"watch {self._path}: the API server ends it without a word"
+        self._fail(error or ClusterError(text, fault=ClusterFault.UNREACHABLE))
 
     def _fail(self, error: ClusterError) -> None:
         self._state = note_failed(
@@ -163,7 +176,7 @@ class ObjectWatch:
             self._on_seen(ObjectSeen(object=self._object, problem=self._shown, at=self._clock()))
 
     def _show(self, found: Mapping[str, Any] | None) -> None:
-        self._object, self._is_known, self._shown = found, True, ""
+        self._object, self._shown = found, ""
         self._on_seen(ObjectSeen(object=found, at=self._clock()))
 
     def _adopt(self, watch: Watch | None) -> bool:

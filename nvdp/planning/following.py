@@ -48,12 +48,13 @@ def begin(now: float, *, first_delay_s: float = 0.0) -> Following:
 
 
 def note_opened(state: Following, now: float) -> Following:
-    """The server has accepted the watch: whatever the problem was, it can be asked."""
-    return msgspec.structs.replace(state, open_at=None, opened_at=now, problem="")
+    """The server has accepted the watch. Whether it means it shows when something is heard, or nothing for a while."""
+    return msgspec.structs.replace(state, open_at=None, opened_at=now)
 
 
-def note_version(state: Following, version: str) -> Following:
-    """Something came that has this version: an event, or a bookmark."""
+def note_heard(state: Following, version: str = "") -> Following:
+    """All is well: something came, an event or a bookmark of this version, or a while has passed in silence."""
+    state = msgspec.structs.replace(state, problem="")
     return msgspec.structs.replace(state, version=version, too_old=0) if version else state
 
 

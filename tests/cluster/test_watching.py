@@ -33,7 +33,13 @@ class Sight:
         self.logged: list = []
         contact = Contact(lambda reason, text, **_: self.logged.append((reason, text)), patience_s=patience_s)
         self.watch = ObjectWatch(
-            api, path, name="node", on_seen=self.seen.append, contact=contact, random=random or Eager()
+            api,
+            path,
+            name="node",
+            on_seen=self.seen.append,
+            contact=contact,
+            quiet_s=0.3,
+            random=random or Eager(),
         )
 
     @property
