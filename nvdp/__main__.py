@@ -34,6 +34,7 @@ COMMANDS: Final = {
     "config": _Command("nvdp.commands.config:config", "Check a configuration file, or show what it comes to."),
     "devices": _Command("nvdp.commands.devices:devices", "List the GPUs of this node."),
     "plan": _Command("nvdp.commands.plan:plan", "Show what a configuration would change, before it is applied."),
+    "labels": _Command("nvdp.commands.labels:labels", "Print the labels that describe this node's GPUs."),
     "status": _Command("nvdp.commands.status:status", "Show what the daemon of this node does, and what is wrong."),
     "pause": _Command("nvdp.commands.pause:pause", "Let go of the driver, for a reset, MIG mode or another driver."),
     "resume": _Command("nvdp.commands.resume:resume", "Take the driver back."),
