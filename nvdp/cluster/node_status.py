@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from nvdp.model.cluster import ObjectPath, build_node_path
-from nvdp.planning.node_condition import Condition
+from nvdp.planning.node_condition import Condition, find_version
 
 
 class ConditionApi(Protocol):
     """What is used of the API (cluster/api.py). Blocks at most 10 s and raises ClusterError."""
 
-    def patch(self, path: ObjectPath, body: Mapping[str, Any], /, *, strategic: bool) -> object: ...
+    def patch(self, path: ObjectPath, body: Mapping[str, Any], /, *, strategic: bool) -> Mapping[str, Any]: ...
 
 
 class TaintApi(Protocol):
@@ -32,12 +32,12 @@ class NodeConditionWriter:
         self._path = build_node_path(node_name, subresource="status")
         self._type = condition_type
 
-    def write(self, condition: Condition, *, last_transition: str, now: float) -> None:
-        """Have the condition say this; ``now`` is seconds since the epoch."""
+    def write(self, condition: Condition, *, last_transition: str, now: float) -> str:
+        """Have the condition say this, and return the version of the Node; ``now`` is seconds since the epoch."""
         body = build_condition_body(
             condition, condition_type=self._type, last_transition=last_transition, heartbeat=format_time(now)
         )
-        self._api.patch(self._path, body, strategic=True)
+        return find_version(self._api.patch(self._path, body, strategic=True))
 
 
 class NodeTaintRemover:

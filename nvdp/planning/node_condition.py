@@ -112,6 +112,23 @@ def _judge_resources(status: Status) -> Condition:
     return _build(ConditionReason.PLAN_ADVERTISED if is_offered else ConditionReason.ALL_UNHEALTHY, text)
 
 
+def build_there(condition: Condition, last_transition: str) -> ConditionThere:
+    """The condition as it is in the Node once it is written."""
+    return ConditionThere(
+        status=condition.status,
+        reason=condition.reason.value,
+        message=condition.message,
+        last_transition=last_transition,
+    )
+
+
+def find_version(found: Mapping[str, Any]) -> str:
+    """The version of an object as the API has it; empty where it has none."""
+    metadata = found.get("metadata")
+    version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
+    return version if isinstance(version, str) else ""
+
+
 def _build(reason: ConditionReason, text: str, *, settle_s: float = SETTLE_S) -> Condition:
     return Condition(reason=reason, message=cut_note(text), settle_s=settle_s)
 

@@ -150,11 +150,10 @@ class EventService:
 
     def see(self, seen: ObjectSeen) -> None:
         """The Node as it is now."""
-        if seen.object is not None:
-            uid = find_uid(seen)
-            if uid and uid != self._uid:
-                self._uid = uid
-                self._lines.came.set()
+        uid = find_uid(seen)
+        if uid and uid != self._uid:
+            self._uid = uid
+            self._lines.came.set()
 
     def follow(self, status: Status) -> None:
         """The state of now: what has passed is not told. Called by the main thread after every turn."""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import random
+import re
 import threading
 import time
 from collections.abc import Callable
 from typing import Final, Protocol
+
+import msgspec
 
 from nvdp.errors import ClusterError
 from nvdp.log import Log
@@ -17,20 +20,40 @@ from nvdp.planning.node_condition import (
     Condition,
     ConditionThere,
     build_condition,
+    build_there,
     find_condition,
+    find_version,
 )
 from nvdp.planning.write_pacing import Allowance
 from nvdp.services.write_attempts import WriteAttempts
 
 _BURST: Final = 5
 _EVERY_S: Final = 60.0
-_ECHO_S: Final = 10.0  # after a write, a watch may still show what was there before
+_ECHO_S: Final = 10.0  # for a watch to show what was written, where versions cannot be compared
+_VERSION_FORM: Final = re.compile(r"[0-9]{1,30}")
 
 
 class ConditionWriter(Protocol):
     """Who writes it (cluster/node_status.py). Blocks for a request at most and raises ClusterError."""
 
-    def write(self, condition: Condition, /, *, last_transition: str, now: float) -> None: ...
+    def write(self, condition: Condition, /, *, last_transition: str, now: float) -> str:
+        """The version of the Node that has it."""
+        ...
+
+
+class _Sight(msgspec.Struct, frozen=True):
+    """The condition as it is in a version of the Node, and when (seconds of the clock) that was learned."""
+
+    there: ConditionThere
+    version: str
+    at: float
+
+    def is_older_than(self, other: _Sight) -> bool:
+        """Whether it was so before that: a watch may tell late. Versions of one object grow, and are numbers."""
+        versions = (self.version, other.version)
+        if all(map(_VERSION_FORM.fullmatch, versions)):
+            return int(versions[0]) < int(versions[1])
+        return self.at < other.at + _ECHO_S
 
 
 class NodeStatusService:
@@ -66,8 +89,8 @@ class NodeStatusService:
         self._changed = threading.Condition()  # guards what follows
         self._wanted: Condition | None = None
         self._state_since = self._message_since = 0.0
-        self._there: ConditionThere | None = None
-        self._written_at = float("-inf")
+        self._sight: _Sight | None = None
+        self._written: _Sight | None = None
         self._stopping = False
         self._thread: threading.Thread | None = None
 
@@ -103,12 +126,12 @@ class NodeStatusService:
 
     def see(self, seen: ObjectSeen) -> None:
         """The Node as it is now."""
-        if seen.object is None:
+        if seen.object is None or seen.problem:
             return
-        there = find_condition(seen.object, self._type)
+        sight = _Sight(find_condition(seen.object, self._type), find_version(seen.object), self._clock())
         with self._changed:
-            if self._clock() >= self._written_at + _ECHO_S and there != self._there:
-                self._there = there
+            if self._written is None or not sight.is_older_than(self._written):
+                self._sight = sight
                 self._changed.notify_all()
 
     def look(self) -> None:
@@ -124,33 +147,33 @@ class NodeStatusService:
             wall = self._wall()
             since = there.last_transition if is_same else self._format_time(wall)
             try:
-                self._writer.write(condition, last_transition=since, now=wall)
+                version = self._writer.write(condition, last_transition=since, now=wall)
             except ClusterError as error:
                 self._attempts.fail(error, now=self._clock())  # it logs: nobody's turn waits for that
                 continue
             self._attempts.succeed()
-            with self._changed:
-                self._written_at = self._clock()
-                self._allowance.use(self._written_at)
-                self._there = ConditionThere(
-                    status=condition.status,
-                    reason=condition.reason.value,
-                    message=condition.message,
-                    last_transition=since,
-                )
+            self._note_written(_Sight(build_there(condition, since), version, self._clock()))
+
+    def _note_written(self, written: _Sight) -> None:
+        with self._changed:
+            self._allowance.use(written.at)
+            self._written = written
+            if self._sight is None or self._sight.is_older_than(written):  # else it was changed again meanwhile
+                self._sight = written
 
     def _wait_due(self) -> tuple[Condition, ConditionThere] | None:
         """What to write, and what is there, once it is time; None to stop."""
         with self._changed:
             while not self._stopping:
-                if self._wanted is None or self._there is None or self._there.says(self._wanted):
+                there = self._sight.there if self._sight is not None else None
+                if self._wanted is None or there is None or there.says(self._wanted):
                     self._changed.wait()
                     continue
                 now = self._clock()
-                due_at = self._find_due(self._wanted, self._there)
+                due_at = self._find_due(self._wanted, there)
                 due_at = max(due_at, self._first_at, self._attempts.next_at, self._allowance.next_at(now))
                 if due_at <= now:
-                    return self._wanted, self._there
+                    return self._wanted, there
                 self._changed.wait(due_at - now)
             return None
 

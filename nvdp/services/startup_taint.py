@@ -102,7 +102,7 @@ class StartupTaintService:
 
     def see(self, seen: ObjectSeen) -> None:
         """The Node as it is now."""
-        if not self.done and (seen.object is not None or not seen.problem):
+        if not self.done and not seen.problem:
             with self._changed:
                 self._node = seen.object
                 self._changed.notify_all()
