@@ -55,13 +55,13 @@ def note_opened(state: Following, now: float) -> Following:
 def note_heard(state: Following, version: str = "") -> Following:
     """All is well: something came, an event or a bookmark of this version, or a while has passed in silence."""
     state = msgspec.structs.replace(state, problem="")
-    return msgspec.structs.replace(state, version=version, too_old=0) if version else state
+    return msgspec.structs.replace(state, version=version) if version else state
 
 
 def note_ended(state: Following, now: float, *, random: Random) -> Following:
     """The server ended the watch in good order, or the connection broke: as a rule it can be asked again."""
     if _has_lived(state, now):
-        return _wait(state, now, random.uniform(*_AGAIN_S), failures=0)
+        return _wait(_forgive(state), now, random.uniform(*_AGAIN_S))
     return _back_off(state, now, random=random)
 
 
@@ -76,16 +76,15 @@ def note_failed(
 ) -> Following:
     """No watch could be opened, or it told an error. ``problem`` is the sentence about it, for people.
 
-    A version that is too old is none: the present state tells all that there is. Only if that happens again before
-    anything was heard, it is taken for a server that is not well.
+    A version that is too old is none: the present state tells all that there is. If that happens again before a watch
+    has lived, the server is not well.
     """
-    if fault is ClusterFault.GONE and not state.too_old:
-        state = msgspec.structs.replace(state, version="", too_old=1)
-        return _wait(state, now, random.uniform(*_AGAIN_S), failures=state.failures)
+    if _has_lived(state, now):
+        state = _forgive(state)
     if fault is ClusterFault.GONE:
         state = msgspec.structs.replace(state, version="", too_old=state.too_old + 1)
-    if _has_lived(state, now):
-        state = msgspec.structs.replace(state, failures=0)
+        if state.too_old == 1:
+            return _wait(state, now, random.uniform(*_AGAIN_S))
     state = msgspec.structs.replace(state, problem=problem)
     return _back_off(state, now, random=random, least_s=min(RETRY_AFTER_MOST_S, max(0.0, retry_after_s or 0.0)))
 
@@ -94,12 +93,16 @@ def _has_lived(state: Following, now: float) -> bool:
     return state.opened_at is not None and now - state.opened_at >= _LIVED_S
 
 
+def _forgive(state: Following) -> Following:
+    return msgspec.structs.replace(state, failures=0, too_old=0)
+
+
 def _back_off(state: Following, now: float, *, random: Random, least_s: float = 0.0) -> Following:
     """What the server asks for is the least: those that it asked together do not come back together."""
     bound_s = min(_LONGEST_BOUND_S, _FIRST_BOUND_S * 2.0 ** min(state.failures, 10))
     delay_s = least_s + random.uniform(_LEAST_PART * bound_s, bound_s)
-    return _wait(state, now, delay_s, failures=state.failures + 1)
+    return _wait(msgspec.structs.replace(state, failures=state.failures + 1), now, delay_s)
 
 
-def _wait(state: Following, now: float, delay_s: float, *, failures: int) -> Following:
-    return msgspec.structs.replace(state, open_at=now + delay_s, opened_at=None, failures=failures)
+def _wait(state: Following, now: float, delay_s: float) -> Following:
+    return msgspec.structs.replace(state, open_at=now + delay_s, opened_at=None)
