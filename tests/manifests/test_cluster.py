@@ -64,15 +64,15 @@ def find(objects: list[Object], kind: str, name: str = "nvdp") -> Object:
     return kustomize.find_named(objects, kind, name)
 
 
-def container_of(objects: list[Object]) -> Object:
-    (container,) = kustomize.pod_spec(find(objects, "DaemonSet"))["containers"]
+def container_of(objects: list[Object], name: str = "nvdp") -> Object:
+    (container,) = kustomize.pod_spec(find(objects, "DaemonSet", name))["containers"]
     return container
 
 
-def environment(objects: list[Object]) -> dict[str, str]:
+def environment(objects: list[Object], name: str = "nvdp") -> dict[str, str]:
     """As the kubelet gives it to the container on one node."""
     found = {}
-    for variable in container_of(objects)["env"]:
+    for variable in container_of(objects, name)["env"]:
         source = variable.get("valueFrom", {})
         if "fieldRef" in source:
             found[variable["name"]] = POD[source["fieldRef"]["fieldPath"]]
@@ -84,15 +84,19 @@ def environment(objects: list[Object]) -> dict[str, str]:
     return found
 
 
-def parse(objects: list[Object]) -> ProcessOptions:
-    return parse_options({}, environment(objects))[0]
+def parse(objects: list[Object], name: str = "nvdp") -> ProcessOptions:
+    return parse_options({}, environment(objects, name))[0]
 
 
-def list_rights(objects: list[Object]) -> set[tuple[str, str, str, str]]:
+def list_rights(objects: list[Object], account: str = "nvdp") -> set[tuple[str, str, str, str]]:
     """What the pods of nvdp may do: namespace (none: everywhere), resource, name (none: all) and verb."""
     found = set()
     for binding in (one for one in objects if one["kind"] in {"RoleBinding", "ClusterRoleBinding"}):
-        assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "nvdp", "namespace": "nvdp"}]
+        (subject,) = binding["subjects"]
+        assert (subject["kind"], subject["namespace"]) == ("ServiceAccount", "nvdp")
+        assert subject["name"] in {"nvdp", "nvdp-mps"}
+        if subject["name"] != account:
+            continue
         for rule in find(objects, binding["roleRef"]["kind"], binding["roleRef"]["name"])["rules"]:
             assert "nonResourceURLs" not in rule
             found |= {
@@ -130,7 +134,8 @@ def test_all_together_are_valid_in_every_mode(base: str):
 @pytest.mark.parametrize("feature", FEATURES)
 def test_features_go_along_with_each_other_and_with_mps(feature: str):
     others = [name for name in OVERLAYS["cluster-nodes"] if (name + feature).count("labels-") != 2]
-    objects = build(*dict.fromkeys((*others, feature, "mps", "gpu-nodes", "runtime-check")))
+    order = ("mps", *others, feature, "config-by-label-mps", "gpu-nodes", "runtime-check")
+    objects = build(*dict.fromkeys(order))
     assert len({kustomize.identity(one) for one in objects}) == len(objects)
 
 
@@ -312,6 +317,30 @@ def test_the_kubelet_brings_the_same_entries_for_a_start_without_the_server():
     volumes = {volume["name"]: volume for volume in kustomize.pod_spec(find(objects, "DaemonSet"))["volumes"]}
     assert volumes[mount["name"]]["configMap"] == {"name": options.config_map, "optional": True}
     assert "subPath" not in mount
+
+
+MPS_TOO = build("mps", "cluster", "config-by-label", "config-by-label-mps")
+
+
+def test_the_daemons_of_mps_choose_as_the_plugin_does():
+    check([one for one in MPS_TOO if one not in build("mps", "cluster", "config-by-label")])
+    plugin, daemons = parse(MPS_TOO), parse(MPS_TOO, "nvdp-mps")
+    for option in ("config_file", "config_map", "config_dir", "default_config", "node_label", "node_name", "namespace"):
+        assert getattr(daemons, option) == getattr(plugin, option)
+    volumes = [
+        {volume["name"]: volume for volume in kustomize.pod_spec(find(MPS_TOO, "DaemonSet", name))["volumes"]}
+        for name in ("nvdp", "nvdp-mps")
+    ]
+    for name in ("config", "api"):
+        assert volumes[0][name] == volumes[1][name]
+
+
+def test_the_daemons_of_mps_may_read_and_nothing_else():
+    assert list_rights(MPS_TOO, "nvdp-mps") == list_rights(build_feature("config-by-label"))
+    assert list_rights(MPS_TOO) == list_rights(build_feature("config-by-label"))
+    plain = container_of(build("mps"), "nvdp-mps")
+    for key in ("image", "args", "securityContext", "resources", "readinessProbe"):
+        assert container_of(MPS_TOO, "nvdp-mps")[key] == plain[key]
 
 
 # --- what is named in two places
