@@ -31,6 +31,7 @@ _SHOWN_S: Final = 2.0  # for the status to show what a line of the log has told
 _FIRST_GAP_S: Final = 30.0
 _MOST_GAP_S: Final = 600.0
 _MOST_GATHERED: Final = 256
+_FIRST_BYTES: Final = 400  # of a note about many devices, for what befell the first
 _MOST_COUNT: Final = 2**31 - 1  # the API's integer
 _FIGURES: Final = re.compile(r"\d+")
 _EXACT: Final = frozenset({Reason.CONFIG_REFUSED})  # its figures are the line and column that a person looks for
@@ -177,7 +178,7 @@ class EventRate:
             return
         first = next(iter(news.values()))[0]
         others = ", ".join(subject for subject in news if subject != first.subject)
-        text = f"{len(news)} devices: {first.text}; as well as {others}"
+        text = f"{len(news)} devices: {cut_note(first.text, limit=_FIRST_BYTES)}; as well as {others}"
         self._tell(msgspec.structs.replace(first, subject="*", text=text), alike="")
 
     def _tell(self, news: News, *, alike: str | None = None) -> None:
@@ -229,13 +230,13 @@ class EventRate:
         return next((series for series in self._series.values() if series.serial == write.serial), None)
 
 
-def cut_note(text: str) -> str:
-    """The text, at most 1 kB of it, cut at a word."""
+def cut_note(text: str, *, limit: int = NOTE_BYTES) -> str:
+    """The text, at most ``limit`` bytes of it, cut at a word."""
     data = text.encode("utf-8", "backslashreplace")
-    if len(data) <= NOTE_BYTES:
+    if len(data) <= limit:
         return data.decode()
     mark = " …"
-    kept = data[: NOTE_BYTES - len(mark.encode())].decode("utf-8", "ignore")
+    kept = data[: limit - len(mark.encode())].decode("utf-8", "ignore")
     whole, _, _ = kept.rpartition(" ")
     return f"{whole or kept}{mark}"
 

@@ -21,7 +21,7 @@ from nvdp.log.render import render_sentence
 from nvdp.model.cluster import ObjectSeen
 from nvdp.model.reasons import EventKind, Level, Reason
 from nvdp.model.status import Status, Trouble
-from nvdp.planning.event_rate import EventRate, EventWrite, News
+from nvdp.planning.event_rate import EventRate, EventWrite, News, cut_note
 from nvdp.planning.event_states import State, list_lasting
 from nvdp.services.write_attempts import WriteAttempts
 
@@ -29,6 +29,7 @@ _BACKLOG: Final = 256  # lines that wait for the thread; it takes them several t
 _BATCH_S: Final = 0.2
 _NODE_WAIT_S: Final = 60.0
 _MSG_LIMIT: Final = 4096  # characters
+_SUBJECT_LIMIT: Final = 256
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
@@ -232,9 +233,9 @@ def build_news(line: Line) -> News:
     return News(
         reason=line.reason,
         type=line.type,
-        subject=str(device or resource or "")[:_MSG_LIMIT],
+        subject=str(device or resource or "")[:_SUBJECT_LIMIT],
         of_device=bool(device),
-        text=text,
+        text=cut_note(text),
         at=line.at,
         wall=line.wall,
     )

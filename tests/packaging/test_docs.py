@@ -12,6 +12,8 @@ import yaml
 
 from nvdp.metrics.catalog import METRICS, Kind
 from nvdp.model.reasons import Cause, EventKind, Level, Reason
+from nvdp.planning import event_rate
+from nvdp.planning.node_condition import Condition, ConditionReason
 
 ROOT = Path(__file__).resolve().parents[2]
 OBSERVABILITY = (ROOT / "docs/observability.md").read_text()
@@ -45,6 +47,22 @@ def test_the_events_are_those_of_the_code():
     built = {word: event for word, _, event, *_ in rows("Reasons") if word not in not_built("Reasons")}
     assert built == {reason.word: reason.event.value for reason in Reason}
     assert {event for _, _, event, *_ in rows("Reasons")} == {kind.value for kind in EventKind}
+
+
+def test_the_figures_of_events_are_those_of_the_code():
+    text = section("Events")
+    assert f"A burst of {event_rate.BURST}, then one in {event_rate.EVERY_S:.0f} s" in text
+    assert f"the newest {event_rate.MOST_WAITING} are kept" in text
+    assert f"After {event_rate.SERIES_END_S / 60:.0f} minutes without it" in text
+    assert (event_rate.MOST_SINGLE, event_rate.MOMENT_S, event_rate.NOTE_BYTES) == (5, 2.0, 1024)
+    assert "more than five devices within two seconds" in text
+    assert f"Warning after {event_rate.LASTS_S:.0f} s" == EventKind.LASTING.value
+
+
+def test_the_reasons_of_the_condition_are_those_of_the_code():
+    documented = [(status, reason) for status, reason, _ in rows("Node condition")]
+    expected = [(Condition(reason=reason, message="").status, reason.value) for reason in ConditionReason]
+    assert documented == expected
 
 
 def test_the_causes_are_those_of_the_code():

@@ -156,6 +156,15 @@ def test_more_than_five_devices_are_one_event(server):
     assert server.notes == [f"8 devices: GPU-0000: XID 79; as well as {others}"]
 
 
+def test_what_befell_the_first_leaves_room_for_the_names_of_the_others(server):
+    for number in range(8):
+        server.ail(number, "words of it " * 500)
+    server.pass_time(5.0)
+    (note,) = server.notes
+    assert note.startswith("8 devices: GPU-0000: words of it")
+    assert note.endswith("; as well as " + ", ".join(f"GPU-{number:04d}" for number in range(1, 8)))
+
+
 def test_the_same_device_several_times_is_one_of_them(server):
     for _ in range(20):
         server.ail(3)
