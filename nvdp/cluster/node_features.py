@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from nvdp.cluster.owners import load_owners, parse_owners
 from nvdp.errors import ClusterError, ClusterFault
 from nvdp.model.cluster import ObjectPath, ObjectSeen
-from nvdp.planning.label_changes import LabelWrite, find_changes, keep_timestamp, read_texts
+from nvdp.planning.label_changes import LabelWrite, check_answer, find_changes, keep_timestamp, read_texts
 
 if TYPE_CHECKING:
     from nvdp.cluster.api import Api
@@ -108,7 +108,7 @@ class NodeFeatureObject:
         if found is None:
             self._create(self._build(wanted, owners))
         elif patch:
-            self._patch(found, patch)
+            self._patch(found, patch, labels=wanted)
         if wanted != self._labels:
             self._labels, self._was_on_node = wanted, False
         is_written = found is None or bool(patch)
@@ -127,7 +127,7 @@ class NodeFeatureObject:
 
     def _create(self, wanted: dict[str, Any]) -> None:
         try:
-            self._keep(self._api.create(self._path, wanted))
+            answer = self._api.create(self._path, wanted)
         except ClusterError as error:
             if error.fault is ClusterFault.CONFLICT:
                 self._is_read = False  # somebody was quicker
@@ -139,18 +139,20 @@ class NodeFeatureObject:
                 "node-feature-discovery, or set --write-labels node",
                 fault=ClusterFault.REFUSED,
             ) from error
+        self._keep(answer, wanted["spec"]["labels"])
 
-    def _patch(self, found: Mapping[str, Any], patch: dict[str, Any]) -> None:
+    def _patch(self, found: Mapping[str, Any], patch: dict[str, Any], *, labels: Mapping[str, str]) -> None:
         version = read_texts(found, "metadata").get("resourceVersion")
         named = {"metadata": {"resourceVersion": version}} if version else {}
         patch = {**patch, "metadata": {**named.get("metadata", {}), **patch.get("metadata", {})}}
         self._is_read = False  # until the answer has come
-        self._keep(self._api.patch(self._path, patch))
+        self._keep(self._api.patch(self._path, patch), labels)
 
-    def _keep(self, answer: Mapping[str, Any]) -> None:
-        """An answer that is no object of ours is not believed: the object is read before the next write."""
-        self._known = answer
-        self._is_read = bool(read_texts(answer, "metadata").get("resourceVersion"))
+    def _keep(self, answer: Mapping[str, Any], labels: Mapping[str, str]) -> None:
+        """Know the object by the answer; what is no object with the labels is not believed."""
+        self._is_read = False
+        check_answer(self, labels, answer, "spec", "labels")
+        self._known, self._is_read = answer, True
 
     def _find_owners(self, found: Mapping[str, Any] | None) -> tuple[tuple[dict[str, Any], ...], ClusterError | None]:
         """The owners that it is to have; those that it has where they cannot be found out, and why not."""

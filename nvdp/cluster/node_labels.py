@@ -9,14 +9,12 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from nvdp.errors import ClusterError, ClusterFault
 from nvdp.model.cluster import ObjectSeen, build_node_path
 from nvdp.planning.label_changes import (
-    OWNED,
     LabelWrite,
     NodeSeen,
     build_node_removal,
-    describe_keys,
+    check_answer,
     find_owned,
     parse_node,
     plan_node,
@@ -58,31 +56,26 @@ class NodeLabels:
         """Change what differs from the Node as it was seen last. ClusterError if that cannot be."""
         patch, outcome = plan_node(self._load(), labels, is_ours=self._is_ours)
         self._wanted = outcome.labels
-        self._send(patch)
-        left, lost = plan_node(self._load(), outcome.labels, is_ours=self._is_ours)
-        if patch and left:
-            raise ClusterError(
-                f"{self._path}: took the labels and does not have them ({describe_keys(lost.changed) or OWNED}): "
-                "another writer, or an admission webhook",
-                fault=ClusterFault.REFUSED,
-            )
+        if patch:
+            self.forget()  # until an answer that is to be believed has come
+            answer = self._api.patch(self._path, patch)
+            check_answer(self, outcome.labels, answer, "metadata", "labels")
+            self._keep(answer)
         return outcome
 
     def remove(self) -> tuple[str, ...]:
         """Take away what is ours; the keys. ClusterError if that cannot be."""
         self._wanted = None
         node = self._load()
-        self._send(build_node_removal(node, is_ours=self._is_ours))
+        if patch := build_node_removal(node, is_ours=self._is_ours):
+            self.forget()
+            self._api.patch(self._path, patch)
         return tuple(find_owned(node, is_ours=self._is_ours))
 
     def forget(self) -> None:
         """Read the Node before the next write, whoever watches it."""
         with self._lock:
             self._node = None
-
-    def _send(self, patch: dict[str, Any]) -> None:
-        if patch:
-            self._keep(self._api.patch(self._path, patch))
 
     def _load(self) -> NodeSeen:
         with self._lock:

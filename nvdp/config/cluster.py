@@ -29,6 +29,11 @@ class LabelTarget(enum.Enum):
     FILE = "file"
     NODE = "node"
 
+    @property
+    def needs_node(self) -> bool:
+        """Whether the API server may have to be asked, which takes the name of the node."""
+        return self not in {LabelTarget.NONE, LabelTarget.FILE}
+
 
 class Fallback(enum.Enum):
     """What is used on a node without a label where no default is named."""

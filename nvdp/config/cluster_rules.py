@@ -27,7 +27,8 @@ def check_options(options: ProcessOptions) -> None:
             f"{given['config-file']} and {sources[0]} exclude each other: one file for all, or one of several by label"
         )
         raise UsageError(f"{text}; remove one")
-    for flag in _NEED_NODE:
+    needing = [*_NEED_NODE, *(["write-labels"] if options.write_labels.needs_node else [])]
+    for flag in needing:
         if flag in given and not options.node_name:
             raise UsageError(f"{given[flag]} needs --node-name or NODE_NAME, the name of this node in the cluster")
     for flag in _NEED_SOURCE:

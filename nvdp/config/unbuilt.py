@@ -41,10 +41,6 @@ LATER: Final = (
     Later("flags.gfd.machineTypeFile", "the machine's type would be read there"),
 )
 LATER_OPTIONS: Final = (
-    Later("kubeconfig", "the API server would be reached by this file"),
-    Later("namespace", "objects would be written there"),
-    Later("podName", "objects would be owned by this pod"),
-    Later("writeLabels", "the node would be labelled"),
     Later("events", "the node would get events"),
     Later("nodeCondition", "the node would get a condition"),
     Later("startupTaint", "the node would lose this taint"),

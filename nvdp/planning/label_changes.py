@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from nvdp.errors import ClusterError
+from nvdp.errors import ClusterError, ClusterFault
 
 TIMESTAMP: Final = "nvidia.com/gfd.timestamp"
 DOMAIN: Final = "nvidia.com/"
@@ -86,6 +86,22 @@ def read_texts(whole: object, *path: str) -> dict[str, str]:
         whole = whole.get(name) if isinstance(whole, Mapping) else None
     items: Iterable[tuple[Any, Any]] = whole.items() if isinstance(whole, Mapping) else ()
     return {key: value for key, value in items if isinstance(key, str) and isinstance(value, str)}
+
+
+def check_answer(place: object, labels: Mapping[str, str], answer: Mapping[str, Any], *path: str) -> None:
+    """Raise ClusterError if the answer to a write of ``labels`` is no object that has them at ``path``."""
+    if not read_texts(answer, "metadata").get("resourceVersion"):
+        raise ClusterError(
+            f"{place}: the API server answered a write by something that is no object", fault=ClusterFault.UNREACHABLE
+        )
+    there = read_texts(answer, *path)
+    lost = tuple(key for key in sorted(labels) if there.get(key) != labels[key])
+    if lost:
+        raise ClusterError(
+            f"{place}: took the labels and does not have them ({describe_keys(lost)}): another writer, or an admission"
+            " webhook",
+            fault=ClusterFault.REFUSED,
+        )
 
 
 def parse_node(node: Mapping[str, Any]) -> NodeSeen:

@@ -12,7 +12,7 @@ from nvdp.errors import ClusterFault
 
 _RETRY_S: Final = (1.0, 60.0)  # the first delay and the largest
 _SLOW_RETRY_S: Final = (10.0, 900.0)  # of what a person has to put right: about a hundred tries a day
-_CHANGE_GAP_S: Final = (2.0, 60.0)  # from a write to the next, where labels change often
+_CHANGE_GAP_S: Final = (1.0, 60.0)  # from a write to the next, where labels change often
 _REPAIR_GAP_S: Final = (5.0, 900.0)  # the same where somebody else changes what we wrote
 _CALM_S: Final = 300.0  # without a change: the next one is as if it were the first
 _PEACE_S: Final = 3600.0  # the same of what had to be put back

@@ -26,6 +26,11 @@ WRONG = {
         "environment NVDP_CONFIG_MAP needs --node-name or NODE_NAME, the name of this node in the cluster",
     ),
     "a directory without a node": ({"config-dir": "/c"}, {}, "flag --config-dir needs --node-name or NODE_NAME"),
+    "labels without a node": (
+        {},
+        {"NVDP_WRITE_LABELS": "auto"},
+        "environment NVDP_WRITE_LABELS needs --node-name or NODE_NAME",
+    ),
     "a default of nothing": (
         {"default-config": "a"},
         {},
@@ -55,6 +60,8 @@ def test_what_does_not_fit_together_is_wrong_usage(flags, environment, text):
         {},
         {"config-file": "/c"},
         {"node-name": "n"},
+        {"write-labels": "file"},
+        {"write-labels": "node", "node-name": "n"},
         {"config-map": "a", "node-name": "n"},
         {"config-dir": "/c", "node-name": "n"},
         {

@@ -221,9 +221,16 @@ def test_a_patch_that_was_carried_out_and_never_answered_is_not_sent_again(objec
 
 
 @pytest.mark.parametrize(
-    "answer", [{}, {"metadata": 3}, {"spec": {"labels": [1]}}, {"metadata": {"resourceVersion": 5}}]
+    ("answer", "fault"),
+    [
+        ({}, ClusterFault.UNREACHABLE),
+        ({"metadata": 3}, ClusterFault.UNREACHABLE),
+        ({"metadata": {"resourceVersion": 5}}, ClusterFault.UNREACHABLE),
+        ({"metadata": {"resourceVersion": "5"}, "spec": {"labels": [1]}}, ClusterFault.REFUSED),
+        ({"metadata": {"resourceVersion": "5"}, "spec": {"labels": {**LABELS, TIME: "1"}}}, ClusterFault.REFUSED),
+    ],
 )
-def test_an_answer_that_says_nothing_is_not_believed(objects, answer):
+def test_an_answer_that_is_not_the_object_is_not_believed(objects, answer, fault):
     class Odd(Objects):
         def read(self, path):
             return objects.read(path)
@@ -233,7 +240,9 @@ def test_an_answer_that_says_nothing_is_not_believed(objects, answer):
             return answer
 
     feature = build(Odd())
-    assert feature.write(LABELS).is_written
+    with pytest.raises(ClusterError) as failed:
+        feature.write(LABELS)
+    assert failed.value.fault is fault
     assert feature.write(LABELS).is_written is False
 
 

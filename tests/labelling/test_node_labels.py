@@ -16,7 +16,8 @@ from nvdp.planning.label_changes import OWNED, parse_node, plan_node
 from tests.labelling.objects import NODE, Objects
 
 TIME = "nvidia.com/gfd.timestamp"
-LABELS = {"nvidia.com/gpu.count": "8", "nvidia.com/gpu.product": "NVIDIA-H200", TIME: "1700000000"}
+COUNT = "nvidia.com/gpu.count"
+LABELS = {COUNT: "8", "nvidia.com/gpu.product": "NVIDIA-H200", TIME: "1700000000"}
 OTHERS = {
     "kubernetes.io/hostname": "gpu-a3",
     "nvidia.com/device-plugin.config": "shared",
@@ -173,8 +174,15 @@ def test_a_patch_that_failed_is_raised_and_made_again(objects, fault):
     assert labels.write(LABELS).is_written
 
 
-@pytest.mark.parametrize("answer", [{}, {"metadata": []}, {"metadata": {"labels": {"nvidia.com/gpu.count": 8}}}])
-def test_a_server_that_takes_labels_and_does_not_have_them_is_a_fault_that_is_shown(objects, answer):
+@pytest.mark.parametrize(
+    ("answer", "fault", "said"),
+    [
+        ({}, ClusterFault.UNREACHABLE, "no object"),
+        ({"metadata": []}, ClusterFault.UNREACHABLE, "no object"),
+        ({"metadata": {"resourceVersion": "9", "labels": {COUNT: 8}}}, ClusterFault.REFUSED, "does not have them"),
+    ],
+)
+def test_a_server_that_takes_labels_and_does_not_have_them_is_a_fault_that_is_shown(objects, answer, fault, said):
     class Odd(Objects):
         def read(self, path):
             return objects.read(path)
@@ -182,9 +190,9 @@ def test_a_server_that_takes_labels_and_does_not_have_them_is_a_fault_that_is_sh
         def patch(self, path, body):
             return answer
 
-    with pytest.raises(ClusterError, match="took the labels and does not have them") as failed:
+    with pytest.raises(ClusterError, match=said) as failed:
         build(Odd()).write(LABELS)
-    assert failed.value.fault is ClusterFault.REFUSED
+    assert failed.value.fault is fault
 
 
 # Taken away

@@ -34,10 +34,10 @@ def test_a_single_change_is_followed_at_once_and_many_are_gathered():
         pace.wrote(now, is_repair=False)
         gaps.append(pace.change_at - now)
         now = pace.change_at
-    assert gaps == [2, 4, 8, 16, 32, 60, 60, 60, 60, 60, 60, 60]
+    assert gaps == [1, 2, 4, 8, 16, 32, 60, 60, 60, 60, 60, 60]
     now += 400.0
     pace.wrote(now, is_repair=False)
-    assert pace.change_at == now + 2
+    assert pace.change_at == now + 1
 
 
 def test_two_who_write_the_same_labels_do_not_keep_each_other_busy():
