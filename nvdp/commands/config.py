@@ -12,13 +12,13 @@ import click
 
 from nvdp.commands.applied import find_applied
 from nvdp.commands.flags import collect_flags, take_process_flags
-from nvdp.commands.verdict import Checked, build_checked, find_exit_code, print_checked, print_doubts
+from nvdp.commands.verdict import Checked, build_checked, find_exit_code, print_checked, print_warnings
 from nvdp.config.document import SIZE_LIMIT_BYTES
 from nvdp.config.doubts import find_doubts
 from nvdp.config.load import parse_config
 from nvdp.config.nvidia import find_differences
 from nvdp.config.options import parse_options
-from nvdp.config.unbuilt import find_unbuilt, find_unbuilt_options
+from nvdp.config.unbuilt import find_unbuilt_options
 from nvdp.errors import ConfigError, HostError
 
 SHOWN: Final = 0
@@ -72,8 +72,9 @@ def show(*, as_json: bool, **parameters: Any) -> int:
         _load_text(file) if file else b"",
     )
     shown = parse_config(text, name=name, overrides=overrides)
-    print_doubts(shown.name, shown.warnings, (*find_unbuilt(shown), *find_unbuilt_options(options)))
-    for _, doubt in find_doubts(options):
+    print_warnings(shown.warnings)
+    unbuilt = (one.sentence for one in find_unbuilt_options(options))
+    for doubt in (*unbuilt, *(text for _, text in find_doubts(options))):
         click.echo(f"warning: {doubt}", err=True)
     from nvdp.config.spelling import build_shown, render_shown  # noqa: PLC0415 - only this command writes values
 
@@ -103,7 +104,7 @@ def _check_file(file: str, *, target: str | None) -> Checked:
     except ConfigError as error:
         return Checked(name=name, errors=error.problems)
     differences = find_differences(checked, text) if target else None
-    return Checked(name=name, warnings=checked.warnings, unbuilt=find_unbuilt(checked), differences=differences)
+    return Checked(name=name, warnings=checked.warnings, differences=differences)
 
 
 def _load_text(file: str) -> bytes:

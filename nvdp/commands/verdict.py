@@ -10,7 +10,6 @@ import msgspec
 
 from nvdp.config.nvidia import Difference
 from nvdp.config.nvidia_rows import Effect
-from nvdp.config.unbuilt import Unbuilt
 from nvdp.errors import Problem
 
 
@@ -36,7 +35,6 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
     unreadable: str = ""
     errors: tuple[Problem, ...] = ()
     warnings: tuple[Problem, ...] = ()
-    unbuilt: tuple[Unbuilt, ...] = ()
     differences: tuple[Difference, ...] | None = None
 
     @property
@@ -63,20 +61,17 @@ def print_checked(checked: Checked) -> None:
     for line in (checked.unreadable, *map(str, checked.errors)):
         if line:
             click.echo(line, err=True)
-    print_doubts(checked.name, checked.warnings, checked.unbuilt)
+    print_warnings(checked.warnings)
     for difference in checked.differences or ():
         click.echo(str(difference))
     if not checked.unreadable and not checked.errors:
         click.echo(f"{checked.name}: {_judge(checked)}")
 
 
-def print_doubts(name: str, warnings: tuple[Problem, ...], unbuilt: tuple[Unbuilt, ...]) -> None:
+def print_warnings(warnings: tuple[Problem, ...]) -> None:
     """On stderr what does not stop the file from being used."""
     for warning in warnings:
         click.echo(warning.render_warning(), err=True)
-    for key in unbuilt:
-        where = f"{name}:{key.line}: " if key.line else ""
-        click.echo(f"{where}warning: {key.sentence}", err=True)
 
 
 def build_checked(checked: Checked) -> dict[str, Any]:
@@ -86,7 +81,6 @@ def build_checked(checked: Checked) -> dict[str, Any]:
     if checked.unreadable:
         built["errors"] = [{"message": checked.unreadable}]
     built["warnings"] = [_build_problem(warning) for warning in checked.warnings]
-    built["notBuilt"] = [{"line": key.line, "path": key.path, "message": key.sentence} for key in checked.unbuilt]
     if checked.differences is not None:
         built["differences"] = [{"effect": it.effect.value, **_build_problem(it)} for it in checked.differences]
     return built

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from nvdp.config.schema import Config, MigStrategy, PreStartCheck
-from nvdp.config.unbuilt import find_unbuilt
 from nvdp.model.health import Ailment
 from nvdp.model.inventory import Inventory
 from nvdp.model.listing import DeviceListStrategy, Strategy
@@ -36,7 +35,6 @@ def find_warnings(config: Config, inventory: Inventory, pins: Mapping[str, str],
     yield from _find_near_misses(config, ours)
     if config.resources.mig and config.flags.mig_strategy is MigStrategy.NONE:
         yield "resources.mig: no effect while flags.migStrategy is none, under which no MIG device is offered"
-    yield from _find_ignored_keys(config)
     if inventory.gpus and not ours:
         yield "devices.exclude: every GPU of this node is excluded"
 
@@ -101,12 +99,6 @@ def find_notes(
 def _find_ours(plan: Plan) -> list[Device]:
     excluded = {uuid for uuid, withheld in plan.withheld.items() if withheld.reason == EXCLUDED}
     return [device for device in plan.devices if device.uuid not in excluded]
-
-
-def _find_ignored_keys(config: Config) -> Iterator[str]:
-    """What this version does not have."""
-    for unbuilt in find_unbuilt(config):
-        yield f"{config.name}:{unbuilt.line}: {unbuilt.sentence}" if unbuilt.line else unbuilt.sentence
 
 
 def find_cautions(config: Config, plan: Plan) -> Iterator[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from nvdp.config.schema import Config, PreStartCheck
-from nvdp.config.unbuilt import find_unbuilt
 from nvdp.host.state import AppliedConfig
 from nvdp.log import Log
 from nvdp.model.chosen import Chosen
@@ -24,12 +23,10 @@ def tell_applied(config: Config, chosen: Chosen | None, what: str, *, log: Log) 
 
 
 def tell_remarks(config: Config, *, log: Log) -> None:
-    """What is doubtful in it, and which of its keys have no effect yet."""
+    """What is doubtful in it."""
     for warning in config.warnings:
         text = warning.render_warning()
         log(Reason.CONFIG_APPLIED, text, level=Level.WARNING, config=config.name, hash=config.hash)
-    for unbuilt in find_unbuilt(config):
-        log(Reason.FEATURE_NOT_BUILT, unbuilt.sentence, path=unbuilt.path)
 
 
 def tell_of_next_start(config: Config, *, until: PreStartCheck, log: Log) -> None:

@@ -43,14 +43,13 @@ def test_an_invalid_file_gives_all_its_errors_on_stderr(file, capsys):
 
 
 def test_warnings_are_shown_and_do_not_make_a_file_invalid(file, capsys):
-    path = file("flags: {gdsEnabled: yes,\n  useNodeFeatureAPI: false,\n  gfd: {oneshot: true}}\n")
+    path = file("flags: {gdsEnabled: yes,\n  gdrcopyEnabled: no}\n")
     assert main(["config", "check", path]) == 0
     out, err = capsys.readouterr()
     assert out == f"{path}: valid\n"
     assert err.splitlines() == [
         f"{path}:1:21: warning: flags.gdsEnabled: yes is read as true; write true",
-        f"{path}:2: warning: flags.useNodeFeatureAPI: not built yet (labels would be written to a file); it is ignored",
-        f"{path}:3: warning: flags.gfd.oneshot: not built yet (the node would be labelled once); it is ignored",
+        f"{path}:2:19: warning: flags.gdrcopyEnabled: no is read as false; write false",
     ]
 
 
@@ -164,13 +163,12 @@ def test_check_as_json_says_of_each_file_what_the_lines_say(file, tmp_path: Path
     assert [it["path"] for it in bad["errors"]] == ["version", "flags.other"]
     assert "cannot be read" in missing["errors"][0]["message"]
     assert [it["path"] for it in good["warnings"]] == ["flags.gdsEnabled"]
-    assert (good["differences"], good["notBuilt"], "differences" in bad) == ([], [], False)
+    assert (good["differences"], "differences" in bad) == ([], False)
 
 
-def test_check_as_json_without_a_target_has_no_differences_and_names_what_is_not_built(file, capsys):
+def test_check_as_json_without_a_target_has_no_differences(file, capsys):
     assert main(["config", "check", "--json", file("\nflags: {useNodeFeatureAPI: false}\n")]) == 0
     (checked,) = json.loads(capsys.readouterr().out)["files"]
-    assert [(it["path"], it["line"]) for it in checked["notBuilt"]] == [("flags.useNodeFeatureAPI", 2)]
     assert "differences" not in checked
 
 
@@ -234,7 +232,7 @@ def test_show_says_what_is_wrong_in_place_of_values(file, capsys, arguments, tex
 
 
 def test_show_warns_of_options_whose_feature_comes_later(capsys):
-    assert main(["config", "show", "--node-condition"]) == 0
+    assert main(["config", "show", "--node-condition", "Ready"]) == 0
     assert capsys.readouterr().err == (
         "warning: --node-condition: not built yet (the node would get a condition); it is ignored\n"
     )

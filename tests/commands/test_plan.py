@@ -203,7 +203,6 @@ def test_an_empty_outcome_is_said_in_so_many_words(nvdp, write, config, machine)
         "devices: {exclude: [0]}",
         "devices: {cordon: [7]}",
         TOO_MANY_CLIENTS,
-        "flags: {gfd: {noTimestamp: true}}",
         'resources: {gpus: [{pattern: "T4", name: nvidia.com/t4}]}',
     ],
 )

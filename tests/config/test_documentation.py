@@ -14,7 +14,7 @@ from nvdp.config.keys import Setting, find_block, find_item, list_keys, strip_op
 from nvdp.config.options import list_options
 from nvdp.config.schema import Document
 from nvdp.config.spelling import build_plain, spell
-from nvdp.config.unbuilt import LATER, LATER_OPTIONS
+from nvdp.config.unbuilt import LATER_OPTIONS
 from tests.config.reading import errors_of
 
 ROOT = Path(__file__).parents[2]
@@ -67,7 +67,6 @@ def _range(setting: Setting) -> str:
 
 def _expected_later() -> Iterator[str]:
     flags = {option.key.name: option.flag for option in list_options() if not option.path}
-    yield from (f"| `{later.path}` | {later.text} |" for later in LATER)
     yield from (f"| `--{flags[later.path]}` | {later.text} |" for later in LATER_OPTIONS)
 
 

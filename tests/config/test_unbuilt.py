@@ -1,4 +1,4 @@
-"""The list of keys whose feature comes later: what it says of a file, and that it is the truth about the code."""
+"""That every key of the file is read, and every option, unless it is said to come later."""
 
 from __future__ import annotations
 
@@ -15,48 +15,12 @@ from nvdp.config.keys import find_block, find_item, find_key, list_keys, strip_o
 from nvdp.config.options import parse_options
 from nvdp.config.process import ProcessOptions
 from nvdp.config.schema import Document
-from nvdp.config.unbuilt import LATER, LATER_OPTIONS, find_unbuilt, find_unbuilt_options
-from tests.config.reading import read
+from nvdp.config.unbuilt import LATER_OPTIONS, find_unbuilt_options
 
 ROOT = Path(__file__).parents[2]
 SOURCES = Path(nvdp.__file__).parent
 # What reads a key only in order to show it.
 NOT_READERS = ("config/", "commands/config.py", "commands/flags.py")
-SHARED = "sharing: {timeSlicing: {resources: [{name: gpu, replicas: 2, %s}]}}"
-
-
-def test_a_use_of_a_later_key_is_found_with_its_line_and_said():
-    (unbuilt,) = find_unbuilt(read("version: v1\nflags: {gfd: {machineTypeFile: /x}}"))
-    assert (unbuilt.path, unbuilt.line) == ("flags.gfd.machineTypeFile", 2)
-    sentence = "flags.gfd.machineTypeFile: not built yet (the machine's type would be read there); it is ignored"
-    assert unbuilt.sentence == sentence
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        SHARED % "",
-        SHARED % "devices: all",
-        SHARED % "rename: s, devices: [0, 1]",
-        SHARED % "rename: s, devices: 2",
-        SHARED.replace("{resources", "{requireDistinctGPUs: true, renameByDefault: true, resources") % "",
-        'devices: {exclude: [0, "0000:10:00.0", "1:0"], cordon: [1]}',
-        'resources: {gpus: [{pattern: "*A100*", name: a100}]}',
-        "flags: {migStrategy: mixed, deviceDiscoveryStrategy: tegra}",
-        'resources: {mig: [{pattern: "1g.*", name: small}]}',
-        SHARED % 'rename: s, devices: ["1:0", 2]',
-        "flags: {plugin: {deviceListStrategy: [volume-mounts, envvar]}}",
-        "flags: {plugin: {deviceListStrategy: [envvar, cdi-cri], cdiAnnotationPrefix: a/, nvidiaCTKPath: /ctk}}",
-        "sharing: {mps: {resources: [{name: gpu, replicas: 2}]}}\nflags: {mpsRoot: /run/mps}",
-        "imex: {channelIDs: [0], required: true}",
-        "allocation: {sharedPolicy: spread, numaHints: false, modeChange: immediate}",
-        "allocation: {preStartCheck: idle, preStartTimeout: 5s}",
-        "health: {callTimeout: 2s, profile: catalog, ignoredXIDs: [94], recovery: {holdOff: 2m}}",
-    ],
-)
-def test_what_is_built_or_asks_for_nothing_is_not_in_the_list(text: str):
-    assert find_unbuilt(read(text)) == ()
 
 
 def test_an_option_of_a_later_feature_is_found():
@@ -85,11 +49,7 @@ def _iterate_leaves(block: type[msgspec.Struct], path: str = "", name: str = "")
 
 
 LEAVES = [*_iterate_leaves(Document)]
-LATE = [leaf for leaf in LEAVES if any(f"{leaf.path}.".startswith(f"{it.path}.") for it in LATER)]
-BUILT = [leaf for leaf in LEAVES if leaf not in LATE and not leaf.path.startswith(("version", "resources"))]
-# Attributes whose names other things have too: what they are read from decides.
-COMMON = {"required", "profile", "exclude", "cordon", "devices", "rename", "name", "replicas", "pattern"}
-COMMON |= {"rename_by_default", "fail_requests_greater_than_one"}
+BUILT = [leaf for leaf in LEAVES if not leaf.path.startswith(("version", "resources"))]
 
 
 @functools.cache
@@ -108,15 +68,9 @@ def _list_reads() -> frozenset[tuple[str, str]]:
     return frozenset(found)
 
 
-@pytest.mark.parametrize("leaf", LATE, ids=lambda leaf: leaf.path)
-def test_nothing_reads_a_key_that_is_said_to_come_later(leaf: _Leaf):
-    holder = leaf.block if leaf.attribute in COMMON else ""
-    assert (holder, leaf.attribute) not in _list_reads(), f"{leaf.path} is read: take it out of LATER"
-
-
 @pytest.mark.parametrize("leaf", BUILT, ids=lambda leaf: leaf.path)
-def test_a_key_that_is_not_said_to_come_later_is_read(leaf: _Leaf):
-    assert ("", leaf.attribute) in _list_reads(), f"nothing reads {leaf.path}: put it into LATER"
+def test_every_key_is_read(leaf: _Leaf):
+    assert ("", leaf.attribute) in _list_reads(), f"nothing reads {leaf.path}"
 
 
 def test_every_option_is_read_or_said_to_come_later():
@@ -129,7 +83,3 @@ def test_every_option_is_read_or_said_to_come_later():
         if not reads.isdisjoint({("options", key.attribute), ("_options", key.attribute)})
     }
     assert read_ones == {key.attribute for key in list_keys(ProcessOptions)} - late
-
-
-def test_the_list_of_later_keys_names_keys_that_exist():
-    assert {later.path for later in LATER if not any(leaf.path.startswith(later.path) for leaf in LEAVES)} == set()

@@ -14,7 +14,7 @@ from nvdp.config.keys import find_block, find_item, list_keys
 from nvdp.config.load import parse_config
 from nvdp.config.options import list_options
 from nvdp.config.schema import Document
-from nvdp.config.unbuilt import LATER, LATER_OPTIONS
+from nvdp.config.unbuilt import LATER_OPTIONS
 from nvdp.model.listing import DeviceListStrategy
 from nvdp.model.reasons import Reason
 from nvdp.nvml.simulated.nodefile import parse_node
@@ -142,8 +142,7 @@ def test_the_readme_shares_a_gpu_in_six_lines():
 def test_the_readme_names_all_that_is_not_built():
     paragraph = next(part for part in README.split("\n\n") if part.startswith("**Not built yet**"))
     flags = {option.key.name: option.flag for option in list_options() if not option.path}
-    keys = {".".join(later.path.split(".")[:2]) for later in LATER}
-    assert set(re.findall(r"`([^`]+)`", paragraph)) == keys | {f"--{flags[later.path]}" for later in LATER_OPTIONS}
+    assert set(re.findall(r"`([^`]+)`", paragraph)) == {f"--{flags[later.path]}" for later in LATER_OPTIONS}
 
 
 def test_the_readme_greps_for_reasons_that_are_logged():

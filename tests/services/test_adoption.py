@@ -344,15 +344,12 @@ def test_without_a_configuration_there_is_nothing_to_follow():
 # what is told of a configuration
 
 
-def test_warnings_and_keys_that_are_not_built_are_told_when_it_is_applied():
+def test_warnings_are_told_when_it_is_applied():
     scene = Scene()
-    scene.adopt(parse("health: {ignoredXIDs: [48], fatalXIDs: [48]}\nflags: {gfd: {oneshot: true}}"))
+    scene.adopt(parse("health: {ignoredXIDs: [48], fatalXIDs: [48]}"))
     warnings = [text for text in scene.record.texts(Reason.CONFIG_APPLIED) if "warning: " in text]
     assert warnings == ["test.yaml:1:41: warning: health.fatalXIDs[0]: 48 is also in ignoredXIDs (line 1); fatal wins"]
     assert scene.record.levels[1] is Level.WARNING
-    assert scene.record.texts(Reason.FEATURE_NOT_BUILT) == [
-        "flags.gfd.oneshot: not built yet (the node would be labelled once); it is ignored",
-    ]
 
 
 CHECKED, UNCHECKED = parse("allocation: {preStartCheck: idle}"), sliced(2)
