@@ -28,32 +28,41 @@ FEW = ClusterOptions(config_map="nvdp-configs", write_labels=LabelTarget.NODE_FE
 DAY_S = 24 * 3600.0
 
 
-def started(size: int = SIZE, options: ClusterOptions = ALL, **kinds: bool) -> Fleet:
-    fleet = Fleet(size, options, **kinds)
+def started(size: int = SIZE, options: ClusterOptions = ALL, *, with_others: bool = True, seed: int = 1) -> Fleet:
+    fleet = Fleet(size, options, with_others=with_others, seed=seed)
     fleet.start()
     return fleet
 
 
-@pytest.mark.parametrize(("options", "limit"), [(ALL, 400), (FEW, 400)], ids=["all features", "the overlay cluster"])
-def test_5000_nodes_that_boot_at_once_keep_to_the_budget(options: ClusterOptions, limit: float):
-    fleet = started(FLEET, options)
+def test_5000_nodes_that_boot_at_once_keep_to_the_budget():
+    fleet = started(FLEET)
     fleet.run(240)
     assert fleet.last_decision < 60
-    assert fleet.server.find_busiest() < limit
-    if options is ALL:
-        assert fleet.undone == []
-        assert fleet.server.count() == {
-            ("watch", "nodes"): FLEET,
-            ("watch", "configmaps"): FLEET,
-            ("patch", "nodes"): FLEET,
-            ("patch", "nodes/status"): FLEET,
-            ("get", "nodefeatures"): FLEET,
-            ("get", "pods"): FLEET,
-            ("create", "nodefeatures"): FLEET,
-            ("create", "events"): 3 * FLEET,
-        }
-        (told,) = re.findall(r"boot at once: at most (\d+) requests a second.* the last .* after (\d+) s", PAGE)
-        assert told == (f"{fleet.server.find_busiest():.0f}", f"{fleet.last_decision:.0f}")
+    assert fleet.server.find_busiest() < 400
+    assert fleet.undone == []
+    assert fleet.server.count() == {
+        ("watch", "nodes"): FLEET,
+        ("watch", "configmaps"): FLEET,
+        ("patch", "nodes"): FLEET,
+        ("patch", "nodes/status"): FLEET,
+        ("get", "nodefeatures"): FLEET,
+        ("get", "pods"): FLEET,
+        ("create", "nodefeatures"): FLEET,
+        ("create", "events"): 3 * FLEET,
+    }
+    (told,) = re.findall(r"boot at once: at most (\d+) requests a second.* the last .* after (\d+) s", PAGE)
+    assert told == (f"{fleet.server.find_busiest():.0f}", f"{fleet.last_decision:.0f}")
+
+
+@pytest.mark.skipif(not FULL, reason="takes seconds; `make campaign` does it")
+@pytest.mark.campaign
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("options", [ALL, FEW], ids=["all features", "the overlay cluster"])
+def test_the_budget_holds_whatever_chance_does(options: ClusterOptions, seed: int):
+    fleet = started(FLEET, options, seed=seed)
+    fleet.run(240)
+    assert fleet.last_decision < 60
+    assert fleet.server.find_busiest() < 400
 
 
 def test_an_update_of_the_daemon_set_is_felt_by_nobody():
@@ -63,6 +72,7 @@ def test_an_update_of_the_daemon_set_is_felt_by_nobody():
     assert fleet.server.find_busiest() < 400
 
 
+@pytest.mark.campaign
 def test_after_an_outage_all_come_back_and_not_at_once():
     fleet = started()
     fleet.run(600)
@@ -80,20 +90,23 @@ def test_after_an_outage_all_come_back_and_not_at_once():
     assert fleet.server.count(since=back_at) == {("watch", "nodes"): SIZE, ("watch", "configmaps"): SIZE}
 
 
+@pytest.mark.campaign
 def test_nodes_that_start_while_the_server_is_away_are_configured_by_it_once_it_is_back():
     fleet = Fleet(SIZE, ALL)
     fleet.server.go_down()
     fleet.start()
     fleet.run(300)
-    assert fleet.server.count() == {
-        ("watch", "nodes"): pytest.approx(SIZE * 12, rel=0.5),
-        ("watch", "configmaps"): pytest.approx(SIZE * 12, rel=0.5),
-    }
+    assert set(fleet.server.count()) == {("watch", "nodes"), ("watch", "configmaps")}
     fleet.server.come_back()
+    back_at = fleet.time.now
     fleet.run(240)
     assert fleet.undone == []
+    assert fleet.last_decision < back_at + 61
+    # Labels and events have waited for long enough by then, and follow at once: more than the budget, yet bounded.
+    assert fleet.server.find_busiest(since=back_at) < 3.5 * LIMIT
 
 
+@pytest.mark.campaign
 def test_watches_that_are_all_cut_at_once_cost_one_request_each():
     fleet = started()
     fleet.run(600)
@@ -105,17 +118,19 @@ def test_watches_that_are_all_cut_at_once_cost_one_request_each():
     assert fleet.server.count(since=cut_at) == {("watch", "nodes"): SIZE, ("watch", "configmaps"): SIZE}
 
 
+@pytest.mark.campaign
 def test_a_server_that_cuts_again_and_again_is_asked_less_and_less_often():
-    fleet = started()
+    fleet = started(SIZE // 10)
     fleet.run(600)
     begun_at = fleet.time.now
     for _ in range(600):
         fleet.server.cut()
         fleet.run(1)
-    each = sum(fleet.server.count(since=begun_at).values()) / (2 * SIZE)
+    each = sum(fleet.server.count(since=begun_at).values()) / (2 * fleet.size)
     assert each < 10 + 600 / 30, "of 600 chances"
 
 
+@pytest.mark.campaign
 def test_a_server_that_refuses_half_of_the_requests_gets_all_of_them_through():
     fleet = started()
     fleet.server.busy = 0.5
