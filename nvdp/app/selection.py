@@ -17,11 +17,6 @@ FIRST_ANSWER_S: Final = 10.0
 """How long the API server is given from the first request on, before the first decision is made without it."""
 
 
-def is_by_label(options: ProcessOptions) -> bool:
-    """Whether the node's label chooses among several configurations; else there is one file, or none."""
-    return bool(options.config_map) or options.config_dir is not None
-
-
 def find_config_map(options: ProcessOptions, *, namespace: str) -> ObjectPath | None:
     """The ConfigMap that is to be watched; ``namespace`` is that of a name without one. None if there is none."""
     if not options.config_map:
@@ -39,7 +34,7 @@ def build_selection(
     first_delay_s: float,
     keeps_one: bool,
 ) -> SelectionService:
-    """The service, for options that are ``is_by_label``; start it, and show it the Node and the ConfigMap.
+    """The service, where the options are ``is_by_label``; start it, and show it the Node and the ConfigMap.
 
     ``first_delay_s`` is how long the first request to the API server waits from now on, ``keeps_one`` whether there is
     a configuration that was applied on this node last.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nvdp.config.cluster_rules import is_by_label
 from nvdp.config.process import ProcessOptions
 from nvdp.errors import UsageError
 from nvdp.host.state import read_state
@@ -12,8 +13,7 @@ def find_applied(options: ProcessOptions, *, remedy: str) -> tuple[str, bytes] |
 
     HostError if the state cannot be read, UsageError with the ``remedy`` if nothing was applied on this node yet.
     """
-    is_by_label = bool(options.config_map) or options.config_dir is not None
-    if options.config_file is not None or not is_by_label:
+    if options.config_file is not None or not is_by_label(options):
         return None
     applied = read_state(options.state_dir).config
     if applied is None:

@@ -16,6 +16,11 @@ _NEED_NODE: Final = _SOURCES
 _NEED_SOURCE: Final = ("default-config", "fallback-strategies", "node-label")
 
 
+def is_by_label(options: ProcessOptions) -> bool:
+    """Whether the node's label chooses among several configurations; else there is one file, or none."""
+    return bool(options.config_map) or options.config_dir is not None
+
+
 def check_options(options: ProcessOptions) -> None:
     """Raise UsageError, in one line, for the first thing that does not fit. For what runs, not for what only looks."""
     given = {

@@ -16,7 +16,7 @@ def list_lasting(status: Status) -> frozenset[State]:
         for resource in status.resources
         if not resource.registered and resource.planned
     }
-    if status.config.missing:
+    if status.config.missing or status.config.waiting:
         found.add((Reason.CONFIG_MISSING, ""))
     if any(trouble.reason == Reason.HOLDERS_UNKNOWN.word for trouble in status.troubles):
         found.add((Reason.HOLDERS_UNKNOWN, ""))

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from nvdp.app.past import build_past
-from nvdp.app.selection import build_selection, find_config_map, is_by_label
+from nvdp.app.selection import build_selection, find_config_map
+from nvdp.config.cluster_rules import is_by_label
 from nvdp.config.options import parse_options
 from nvdp.config.overrides import NO_OVERRIDES
 from nvdp.config.process import ProcessOptions

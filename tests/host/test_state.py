@@ -16,10 +16,16 @@ from hypothesis import strategies as st
 
 from nvdp.errors import HostError
 from nvdp.host.state import AppliedConfig, State, StateDirectory, read_state
+from nvdp.model.chosen import Chosen
 from nvdp.model.reasons import Reason
 
 GOOD = State(
-    config=AppliedConfig(text="version: v1\n# ünïcode\n", source="/config/mixed", hash="sha256:1f0c9a2e77b0"),
+    config=AppliedConfig(
+        text="version: v1\n# ünïcode\n",
+        source="/config/mixed",
+        hash="sha256:1f0c9a2e77b0",
+        chosen=Chosen("mixed", "label a=mixed"),
+    ),
     pins={"0": "GPU-4cf8db2d-06c0-7d70-1a51-e59b25b2c16c"},
     resources=("nvidia.com/gpu", "nvidia.com/gpu.shared"),
     indices={"nvidia.com/gpu": {"GPU-4cf8db2d-06c0-7d70-1a51-e59b25b2c16c": "3"}},
@@ -67,6 +73,13 @@ def test_who_only_looks_sees_the_same_and_touches_nothing(tmp_path):
 def test_what_was_saved_is_there_after_a_restart(tmp_path):
     StateDirectory(tmp_path / "nvdp", log=Lines()).save_state(GOOD)
     assert load(tmp_path / "nvdp") == (GOOD, [])
+
+
+def test_what_was_saved_before_there_were_several_to_choose_from_is_good_still(tmp_path):
+    saved = {"version": 1, "state": {"config": {"text": "version: v1\n", "source": "/config/a", "hash": "sha256:1"}}}
+    (tmp_path / "state.json").write_bytes(msgspec.json.encode(saved))
+    config = AppliedConfig(text="version: v1\n", source="/config/a", hash="sha256:1", chosen=None)
+    assert load(tmp_path) == (State(config=config), [])
 
 
 def test_a_directory_or_file_that_is_missing_is_an_empty_state_and_no_news(tmp_path):

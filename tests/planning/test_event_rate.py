@@ -282,6 +282,8 @@ def test_the_states_that_last_are_those_of_the_status():
         (Reason.HOLDERS_UNKNOWN, ""),
     }
     assert list_lasting(Status()) == frozenset()
+    waiting = Status(config=ConfigStatus(waiting="node a: its label is not known yet"))
+    assert list_lasting(waiting) == {(Reason.CONFIG_MISSING, "")}
     assert {reason for reason, _ in found} == {one for one in Reason if one.event is EventKind.LASTING}
 
 
