@@ -72,7 +72,7 @@ class Connection:
         """All of it, within the request's deadline. Raises OversizedError beyond the limit."""
         assert self._response is not None
         body = bytearray()
-        while chunk := self._response.read1(_CHUNK):
+        while chunk := self._response.read(_CHUNK):
             body += chunk
             if len(body) > BODY_LIMIT:
                 raise OversizedError(f"an answer of more than {BODY_LIMIT} bytes")
@@ -109,7 +109,7 @@ class Connection:
 
 
 class Kept:
-    """Connections that wait for the next request. Used under its owner's lock."""
+    """Connections that wait for the next request, and are closed with it. Used under its owner's lock."""
 
     def __init__(self) -> None:
         self._waiting: list[Connection] = []
@@ -139,6 +139,9 @@ class Kept:
         for one in self._waiting:
             one.close()
         self._waiting = []
+
+    def __del__(self) -> None:
+        self.close()
 
 
 def _is_same(one: Way, other: Way) -> bool:

@@ -1,0 +1,241 @@
+"""As whom, and whom to trust: the service account and kubeconfig files, renewed while they are in use."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nvdp.cluster.access import ServiceAccountAccess
+from nvdp.cluster.api import Api
+from nvdp.cluster.reaching import build_access
+from nvdp.errors import ClusterError, ClusterFault
+from nvdp.model.cluster import build_node_path
+from tests.cluster.server import TLS, TOKEN, USER, ApiServer
+
+NODE = build_node_path("gpu-a3")
+
+
+def refuse(access, node=NODE) -> str:
+    """The text of the refusal, which is one line and holds no token."""
+    with pytest.raises(ClusterError) as caught:
+        Api(access).read(node)
+    text = str(caught.value)
+    assert caught.value.fault is ClusterFault.UNREACHABLE
+    assert "\n" not in text
+    assert TOKEN not in text
+    return text
+
+
+def test_a_token_that_was_renewed_is_used_with_the_next_request(server: ApiServer, api, tmp_path: Path) -> None:
+    api.read(NODE)
+    server.tokens = {"another-token": USER}
+    server.write_service_account(tmp_path / "account", token="another-token")
+    api.read(NODE)
+    assert [entry.code for entry in server.journal.of()] == [200, 200]
+
+
+def test_a_token_that_is_renewed_too_late_is_denied_and_then_used(server: ApiServer, api, tmp_path: Path) -> None:
+    server.tokens = {"another-token": USER}
+    with pytest.raises(ClusterError, match="does not know our credentials") as caught:
+        api.read(NODE)
+    assert caught.value.fault is ClusterFault.DENIED
+    assert TOKEN not in str(caught.value)
+    server.write_service_account(tmp_path / "account", token="another-token")
+    api.read(NODE)
+
+
+def test_a_token_renewed_between_reading_and_asking_costs_no_failure(server: ApiServer, tmp_path: Path) -> None:
+    """The file was read, then the kubelet renewed it, and only then the server looked."""
+
+    class Late(ServiceAccountAccess):
+        def find_way(self):
+            way = super().find_way()
+            if TOKEN in server.tokens:
+                server.tokens = {"another-token": USER}
+                server.write_service_account(tmp_path / "account", token="another-token")
+            return way
+
+    Api(Late(server.write_service_account(tmp_path / "account"), environ=server.environ)).read(NODE)
+    assert [entry.code for entry in server.journal.of()] == [401, 200]
+
+
+def test_outside_of_a_pod_it_says_what_to_give(tmp_path: Path) -> None:
+    assert "--kubeconfig" in refuse(ServiceAccountAccess(tmp_path, environ={}))
+
+
+def test_a_pod_without_its_service_account_says_so(server: ApiServer, tmp_path: Path) -> None:
+    text = refuse(ServiceAccountAccess(tmp_path / "none", environ=server.environ))
+    assert "automountServiceAccountToken" in text
+
+
+@pytest.mark.parametrize("token", ["", " \n", "a\x00b", "a\nb"])
+def test_a_token_that_is_none_is_not_sent(server: ApiServer, tmp_path: Path, token: str) -> None:
+    directory = server.write_service_account(tmp_path / "account", token=token)
+    assert "holds no token" in refuse(ServiceAccountAccess(directory, environ=server.environ))
+    assert not server.journal.of()
+
+
+def test_a_server_whose_certificate_another_ca_signed_is_not_trusted(server: ApiServer, tmp_path: Path) -> None:
+    directory = server.write_service_account(tmp_path / "account")
+    shutil.copy(TLS / "other-ca.crt", directory / "ca.crt")
+    access = ServiceAccountAccess(directory, environ=server.environ)
+    assert "certificate is not to be trusted" in refuse(access)
+    shutil.copy(TLS / "ca.crt", directory / "ca.crt")
+    Api(access).read(NODE)  # the new CA is used without a restart
+    assert [entry.code for entry in server.journal.of()] == [200]
+
+
+def test_a_server_of_another_name_is_not_trusted(server: ApiServer, tmp_path: Path) -> None:
+    cluster = {"server": server.url.replace("127.0.0.1", "127.0.0.2"), "certificate-authority": str(TLS / "ca.crt")}
+    path = server.write_kubeconfig(tmp_path / "config", cluster=cluster)
+    assert "cannot be reached" in refuse(build_access(path))
+    cluster = {"server": server.url, "certificate-authority": str(TLS / "ca.crt"), "tls-server-name": "elsewhere"}
+    path = server.write_kubeconfig(tmp_path / "config", cluster=cluster)
+    assert "certificate is not to be trusted" in refuse(build_access(path))
+
+
+def test_a_ca_that_is_none_is_told(server: ApiServer, tmp_path: Path) -> None:
+    directory = server.write_service_account(tmp_path / "account")
+    (directory / "ca.crt").write_text("no certificate")
+    assert "ca.crt" in refuse(ServiceAccountAccess(directory, environ=server.environ))
+
+
+def test_a_server_is_reached_by_ipv6(tmp_path: Path) -> None:
+    with ApiServer(host="::1") as server:
+        server.store.put("nodes", {"metadata": {"name": "gpu-a3"}})
+        directory = server.write_service_account(tmp_path / "account")
+        Api(ServiceAccountAccess(directory, environ=server.environ)).read(NODE)
+
+
+def test_a_kubeconfig_is_enough(server: ApiServer, tmp_path: Path) -> None:
+    Api(build_access(server.write_kubeconfig(tmp_path / "config"))).read(NODE)
+
+
+def test_a_token_file_of_a_kubeconfig_is_read_again(server: ApiServer, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text(f"{TOKEN}\n")
+    api = Api(build_access(server.write_kubeconfig(tmp_path / "config", tokenFile="token")))
+    api.read(NODE)
+    server.tokens = {"another-token": USER}
+    (tmp_path / "token").write_text("another-token\n")
+    api.read(NODE)
+    assert [entry.code for entry in server.journal.of()] == [200, 200]
+
+
+def test_a_ca_may_stand_in_the_kubeconfig_itself(server: ApiServer, tmp_path: Path) -> None:
+    data = base64.b64encode((TLS / "ca.crt").read_bytes()).decode()
+    path = server.write_kubeconfig(
+        tmp_path / "config", cluster={"server": f"{server.url}/", "certificate-authority-data": data}
+    )
+    api = Api(build_access(path))
+    api.read(NODE)
+    assert api.read(NODE)["metadata"]["name"] == "gpu-a3"
+    assert len({entry.connection for entry in server.journal.of()}) == 1
+
+
+def test_a_plugin_is_run_once_and_again_when_its_token_is_not_known(server: ApiServer, tmp_path: Path) -> None:
+    plugin = tmp_path / "plugin"
+    plugin.write_text(
+        f"#!{sys.executable}\n"
+        "import json, os, pathlib, sys\n"
+        "runs = pathlib.Path(__file__).with_name('runs')\n"
+        "count = len(runs.read_text()) if runs.exists() else 0\n"
+        "runs.write_text('x' * (count + 1))\n"
+        "assert json.loads(os.environ['KUBERNETES_EXEC_INFO'])['kind'] == 'ExecCredential'\n"
+        "print(json.dumps({'status': {'token': sys.argv[1] + os.environ['PART'] + str(count)}}))\n"
+    )
+    plugin.chmod(plugin.stat().st_mode | stat.S_IXUSR)
+    server.tokens = {"ab0": USER}
+    described = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "command": "./plugin",
+        "args": ["a"],
+        "env": [{"name": "PART", "value": "b"}],
+    }
+    api = Api(build_access(server.write_kubeconfig(tmp_path / "config", exec=described)))
+    api.read(NODE)
+    api.read(NODE)
+    assert (tmp_path / "runs").read_text() == "x"
+    server.tokens = {"ab1": USER}
+    api.read(NODE)
+    assert [entry.code for entry in server.journal.of()] == [200, 200, 401, 200]
+
+
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [
+        ("exit 3", "failed with 3"),
+        ("echo no JSON", "wrote no ExecCredential"),
+        ("echo '{\"status\": 5}'", "wrote no ExecCredential"),
+    ],
+)
+def test_a_plugin_that_fails_is_told_without_its_words(server: ApiServer, tmp_path: Path, script, told) -> None:
+    described = {"command": "sh", "args": ["-c", script]}
+    path = server.write_kubeconfig(tmp_path / "config", exec=described)
+    assert told in refuse(build_access(path))
+
+
+def edit(path: Path, change) -> Path:
+    document = json.loads(json.dumps(__import__("yaml").safe_load(path.read_text())))
+    change(document)
+    path.write_text(json.dumps(document))
+    return path
+
+
+MISTAKES = {
+    "no-context": (lambda d: d.update({"current-context": "other"}), "has no context of the name 'other'"),
+    "no-cluster": (lambda d: d.update(clusters=[]), "has no cluster of the name 'test'"),
+    "no-user": (lambda d: d.update(users=None), "has no user of the name 'test'"),
+    "insecure": (
+        lambda d: d["clusters"][0]["cluster"].update({"insecure-skip-tls-verify": True}),
+        "insecure-skip-tls-verify is not supported",
+    ),
+    "proxy": (lambda d: d["clusters"][0]["cluster"].update({"proxy-url": "http://x"}), "proxy-url is not supported"),
+    "password": (lambda d: d["users"][0]["user"].update(password="x"), "password is not supported"),
+    "no-server": (
+        lambda d: d["clusters"][0]["cluster"].update(server="gopher://x"),
+        "the API server's address is none",
+    ),
+    "bad-port": (
+        lambda d: d["clusters"][0]["cluster"].update(server="https://x:y"),
+        "the API server's address is none",
+    ),
+    "no-base64": (
+        lambda d: d["clusters"][0]["cluster"].update({"certificate-authority-data": "%"}),
+        "certificate-authority-data is not base64",
+    ),
+    "no-ca": (
+        lambda d: d["clusters"][0]["cluster"].update({"certificate-authority": "/nowhere/ca"}),
+        "No such file or directory",
+    ),
+    "two-lines": (lambda d: d["users"][0]["user"].update(token="a\nb"), "no text that can be sent"),
+}
+
+
+@pytest.mark.parametrize(("change", "told"), MISTAKES.values(), ids=MISTAKES)
+def test_each_mistake_in_a_kubeconfig_is_told(server: ApiServer, tmp_path: Path, change, told: str) -> None:
+    path = edit(server.write_kubeconfig(tmp_path / "config"), change)
+    assert told in refuse(build_access(path))
+
+
+@pytest.mark.parametrize("text", ["", "[", "- a", "a: &a [*a]", "5"])
+def test_a_file_that_is_no_kubeconfig_is_told_and_followed(server: ApiServer, tmp_path: Path, text: str) -> None:
+    path = tmp_path / "config"
+    access = build_access(path)
+    assert "No such file" in refuse(access)
+    path.write_text(text)
+    assert str(path) in refuse(access)
+    server.write_kubeconfig(path)
+    Api(access).read(NODE)
+
+
+def test_nothing_of_this_is_loaded_by_the_daemon_itself() -> None:
+    code = "import sys, nvdp.app.daemon; print([name for name in sys.modules if name in ('ssl', 'nvdp.cluster.api')])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
