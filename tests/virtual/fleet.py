@@ -169,7 +169,8 @@ class FleetNode:
         now = self.decided_at = self._time.now
         advertised_at = now + ADVERTISED_S
         if self._options.startup_taint:
-            self._time.at(advertised_at + self._rng.uniform(0, KUBELET_S), self._take_off_taint)
+            shown_at = advertised_at + self._rng.uniform(0, KUBELET_S)
+            self._time.at(max(shown_at, self._delays.state_s), self._take_off_taint)
         if self._options.node_condition:
             self._time.at(max(advertised_at + 1, self._delays.state_s), self._write_condition)
         if self._options.write_labels.value == "node-feature":
