@@ -110,7 +110,9 @@ class GfdFlags(msgspec.Struct, frozen=True, kw_only=True, rename=camel_key):
     output_file: Annotated[str, Setting("file that labels are written to")] = (
         "/etc/kubernetes/node-feature-discovery/features.d/gfd"
     )
-    machine_type_file: Annotated[str, Setting("file that names the machine type")] = "/sys/class/dmi/id/product_name"
+    machine_type_file: Annotated[str, Setting("file that names the machine type, as the plugin sees it")] = (
+        "/sys/class/dmi/id/product_name"
+    )
 
 
 class Flags(msgspec.Struct, frozen=True, kw_only=True, rename=camel_key):

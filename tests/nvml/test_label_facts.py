@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from nvdp.model.health import Vitals
+from nvdp.model.inventory import Inventory
 from nvdp.model.mig import MigAttributes
 from nvdp.nvml.frames import Scanned
 from nvdp.nvml.simulated.export import build_node_file
@@ -123,6 +125,14 @@ def test_a_fabric_that_does_not_answer_is_no_fault_of_its_gpu(scan) -> None:
 def test_an_exported_node_tells_the_same(scan, text) -> None:
     first = scan(text).inventory
     assert scan(build_node_file(first)).inventory.gpus == first.gpus
+
+
+def test_what_was_kept_before_there_were_such_facts_is_still_read() -> None:
+    instance = {"uuid": "MIG-1", "index": 0, "profile": "1g.10gb"}
+    gpus = [{"uuid": "GPU-1", "index": 0, "mig": "enabled", "instances": [instance]}]
+    kept = {"driver": {"version": "580.65.06", "cuda_version": "13.0"}, "gpus": gpus}
+    (gpu,) = msgspec.json.decode(msgspec.json.encode(kept), type=Inventory).gpus
+    assert (gpu.clique, [one.attributes for one in gpu.instances or ()]) == (None, [None])
 
 
 def test_a_compiled_library_tells_both(fake_driver, asking) -> None:
