@@ -48,6 +48,15 @@ def test_a_model_of_which_cards_are_whole_comes_before_one_that_is_all_cut():
     assert (labels["gpu.product.NVIDIA-A100.count"], labels["mig-1g.5gb.count"]) == ("3", "3")
 
 
+@pytest.mark.parametrize(("word", "prefix"), [("single", "gpu"), ("mixed", "mig-1g.5gb")])
+def test_the_model_of_most_mig_devices_names_them(word, prefix):
+    few = in_mig_mode(0, mig(1, 1, 5), product="NVIDIA A100")
+    many = in_mig_mode(1, mig(1, 1, 5), mig(1, 1, 5), product="NVIDIA H100")
+    nameless = in_mig_mode(2, mig(1, 1, 5), mig(1, 1, 5), mig(1, 1, 5), product=None, fault=LOST)
+    labels = labelled(strategy(word), few, many, nameless)
+    assert (labels[f"{prefix}.product"], labels[f"{prefix}.count"]) == ("NVIDIA-H100-MIG-1g.5gb", "2")
+
+
 def test_a_card_of_which_the_model_is_not_known_names_no_node():
     labels = labelled("", full(0, product=None, fault=LOST), full(1, product=None, fault=LOST), full(2))
     assert named(labels)[:2] == ("MOCKMODEL", "1")
