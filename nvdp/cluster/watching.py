@@ -66,6 +66,7 @@ class ObjectWatch:
         self._clock = clock
         self._changed = threading.Condition()
         self._stopping = False
+        self._hurry = False
         self._watch: Watch | None = None
         self._thread: threading.Thread | None = None
         self._state = begin(clock(), first_delay_s=first_delay_s)
@@ -78,6 +79,12 @@ class ObjectWatch:
         if self._thread is None or not self._thread.is_alive():
             self._thread = threading.Thread(target=self._run, name=self.THREAD, daemon=True)
             self._thread.start()
+
+    def look(self) -> None:
+        """Ask now, if it waits to ask again."""
+        with self._changed:
+            self._hurry = True
+            self._changed.notify_all()
 
     def stop(self) -> None:
         """Watch no more. For good; ``on_seen`` may be called once more if it was about to be."""
@@ -134,12 +141,16 @@ class ObjectWatch:
         self._show(found)
 
     def _take(self, event: WatchEvent) -> None:
-        if event.kind != _BOOKMARK:
-            self._show(None if event.kind == _DELETED else event.object)
-        elif not self._state.version:
-            self._show(None)  # had it been there, it would have been told first
         metadata = event.object.get("metadata")
-        version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
+        about = metadata if isinstance(metadata, dict) else {}
+        if event.kind == _BOOKMARK:
+            if not self._state.version:
+                self._show(None)  # had it been there, it would have been told first
+        elif about.get("name") == self._path.name:
+            self._show(None if event.kind == _DELETED else event.object)
+        else:
+            return  # a server that does not select: this is none of ours
+        version = about.get("resourceVersion")
         self._note_well(version if isinstance(version, str) else "")
 
     def _note_well(self, version: str) -> None:
@@ -194,7 +205,8 @@ class ObjectWatch:
                 if self._stopping:
                     return False
                 now = self._clock()
-                if self._state.open_at is None or self._state.open_at <= now:
+                if self._hurry or self._state.open_at is None or self._state.open_at <= now:
+                    self._hurry = False
                     return True
                 self._changed.wait(max(0.0, due - now))
 

@@ -11,7 +11,7 @@ from nvdp.cluster.contact import Contact
 from nvdp.cluster.watching import ObjectWatch
 from nvdp.model.cluster import build_config_map_path, build_node_path
 from nvdp.model.reasons import Reason
-from tests.cluster.server import ApiServer, answer, stream_error
+from tests.cluster.server import ApiServer, answer, garbage, stream_error
 from tests.daemon.process import wait_until
 
 NODE = build_node_path("gpu-a3")
@@ -173,6 +173,33 @@ def test_a_refusal_is_told_at_once_with_the_right_that_is_missing(api, server: A
     assert (lost, reached) == (Reason.API_SERVER_LOST, Reason.API_SERVER_REACHED)
     assert "needs the right to watch nodes" in text
     assert sight.seen[0].problem
+    sight.watch.stop()
+    sight.watch._thread.join(5)
+
+
+def test_what_is_told_of_another_object_is_not_ours(api, server: ApiServer) -> None:
+    line = b'{"type": "ADDED", "object": {"metadata": {"name": "gpu-a4", "resourceVersion": "9", "labels": {}}}}\n'
+    server.faults.add(garbage(line), verb="watch", times=1)
+    sight = Sight(api)
+    sight.watch.start()
+    sight.wait_labels(zone="b")
+    assert [seen.object for seen in sight.seen if seen.object and seen.object["metadata"]["name"] != "gpu-a3"] == []
+    assert server.journal.of()[-1].version == ""
+    sight.watch.stop()
+    sight.watch._thread.join(5)
+
+
+def test_a_look_does_not_wait_for_the_back_off(api, server: ApiServer) -> None:
+    class Patient(Random):
+        def uniform(self, _a: float, _b: float) -> float:
+            return 3600.0
+
+    server.faults.add(answer(500), verb="watch", times=1)
+    sight = Sight(api, random=Patient())
+    sight.watch.start()
+    wait_until(lambda: sight.seen, what="a refusal")
+    sight.watch.look()
+    sight.wait_labels(zone="b")
     sight.watch.stop()
     sight.watch._thread.join(5)
 
