@@ -38,7 +38,7 @@ class Contact:
         self._clock = clock
         self._lock = threading.Lock()
         self._troubles: dict[str, _Trouble] = {}
-        self._told: set[str] = set()
+        self._told: set[str] = set()  # whose refusal was
         self._lost_since: float | None = None
 
     def find_due(self) -> float | None:
@@ -81,12 +81,11 @@ class Contact:
                 for name, trouble in self._troubles.items()
                 if trouble.fault is ClusterFault.DENIED and name not in self._told
             ]
+            self._told |= {name for name, _ in refused}
             due = refused
             if not due and self._lost_since is None:
                 now = self._clock()
                 due = [one for one in self._troubles.items() if now - one[1].since >= self._patience_s][:1]
-            if due:
-                self._told |= {name for name, _ in due}
-                if self._lost_since is None:
-                    self._lost_since = min(trouble.since for _, trouble in due)
+            if due and self._lost_since is None:
+                self._lost_since = min(trouble.since for _, trouble in due)
             return due

@@ -139,6 +139,54 @@ def test_a_ca_may_stand_in_the_kubeconfig_itself(server: ApiServer, tmp_path: Pa
     assert len({entry.connection for entry in server.journal.of()}) == 1
 
 
+CERTIFY = """
+import json, sys
+crt, key = (open(name).read() for name in sys.argv[1:])
+print(json.dumps({"status": {"clientCertificateData": crt, "clientKeyData": key}}))
+"""
+
+
+def encode(name: str) -> str:
+    return base64.b64encode((TLS / name).read_bytes()).decode()
+
+
+@pytest.mark.parametrize(
+    "user",
+    [
+        {"client-certificate": str(TLS / "client.crt"), "client-key": str(TLS / "client.key")},
+        {"client-certificate-data": encode("client.crt"), "client-key-data": encode("client.key")},
+        {
+            "exec": {
+                "command": sys.executable,
+                "args": [
+                    "-c",
+                    CERTIFY,
+                    str(TLS / "client.crt"),
+                    str(TLS / "client.key"),
+                ],
+            }
+        },
+    ],
+    ids=["files", "inline", "plugin"],
+)
+def test_a_certificate_is_as_good_as_a_token(server: ApiServer, tmp_path: Path, user) -> None:
+    server.tokens = {}
+    server.certified = "system:node:gpu-a3"
+    api = Api(build_access(server.write_kubeconfig(tmp_path / "config", **user)))
+    api.read(NODE)
+    api.read(NODE)
+    entries = server.journal.of(code=200, user="system:node:gpu-a3")
+    assert [entry.connection for entry in entries] == [1, 1]
+    api.close()
+
+
+def test_a_certificate_without_its_key_is_told(server: ApiServer, tmp_path: Path) -> None:
+    user = {"client-certificate": str(TLS / "client.crt"), "client-key": str(TLS / "server.key")}
+    assert "certificates to reach the API server" in refuse(
+        build_access(server.write_kubeconfig(tmp_path / "c", **user))
+    )
+
+
 def test_a_plugin_is_run_once_and_again_when_its_token_is_not_known(server: ApiServer, tmp_path: Path) -> None:
     plugin = tmp_path / "plugin"
     plugin.write_text(

@@ -133,6 +133,8 @@ class Handler(BaseHTTPRequestHandler):
         return Call(wish, kind, query, body)
 
     def _authenticate(self) -> str:
+        if isinstance(self.connection, ssl.SSLSocket) and self.connection.getpeercert():
+            return self.owner.certified
         kind, _, token = self.headers.get("Authorization", "").partition(" ")
         user = self.owner.tokens.get(token) if kind == "Bearer" else None
         if user is None:

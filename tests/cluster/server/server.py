@@ -44,6 +44,7 @@ class ApiServer:
         self.roles = roles
         self.admit = admit
         self.tokens: dict[str, str] = {TOKEN: USER}
+        self.certified = USER  # who comes with the certificate of tls/client.crt
         self.watch_limit_s = float("inf")
         self.is_stopping = False
         self.generation = 0
@@ -198,4 +199,6 @@ class _Listener(ThreadingHTTPServer):
 def _build_context() -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(TLS / "server.crt", TLS / "server.key")
+    context.verify_mode = ssl.CERT_OPTIONAL
+    context.load_verify_locations(TLS / "client.crt")
     return context
