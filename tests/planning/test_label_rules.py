@@ -285,7 +285,7 @@ def _gpus(draw):
                 product=draw(PRODUCTS),
                 pci=draw(st.sampled_from([None, f"0000:{number:02x}:00.0"])),
                 memory_bytes=draw(st.none() | st.integers(min_value=0, max_value=1 << 40)),
-                compute_capability=draw(st.none() | st.sampled_from(["0.0", "8.9", "12.0", "nonsense", "9"])),
+                compute_capability=draw(st.none() | st.sampled_from(["0.0", "3.5", "8.9", "12.0"])),
                 mig=mode,
                 instances=draw(st.none() | _instances(number)) if mode is MigMode.ENABLED else None,
                 clique=draw(st.none() | st.sampled_from(["", "c1.1", "c1.2", "-"])),
