@@ -16,7 +16,7 @@ from nvdp.app.labels import load_node_traits
 from nvdp.config.cluster import LabelTarget
 from nvdp.config.process import ProcessOptions
 from nvdp.config.schema import Config
-from nvdp.errors import ClusterError, ClusterFault, HostError, UsageError
+from nvdp.errors import ClusterError, ClusterFault, HostError, NvdpError, UsageError
 from nvdp.host.feature_file import FeatureFile
 from nvdp.host.labels_hold import LabelsHold
 from nvdp.log import Log
@@ -167,9 +167,20 @@ def remove_labels(options: ProcessOptions, config: Config) -> Removed:
         from nvdp.cluster.namespace import find_namespace  # noqa: PLC0415 - not for a file
 
         namespace = find_namespace(options.namespace)
-    place = NodePlaces(options, api=lambda: _build_api(options), namespace=namespace).find(wish)
-    is_held = LabelsHold(options.run_dir).set()
-    return Removed(place=str(place), keys=place.remove(), is_held=is_held)
+    with contextlib.ExitStack() as stack:
+        place = NodePlaces(
+            options, api=lambda: stack.enter_context(contextlib.closing(_build_api(options))), namespace=namespace
+        ).find(wish)
+        return _remove(place, LabelsHold(options.run_dir))
+
+
+def _remove(place: LabelPlace, hold: LabelsHold) -> Removed:
+    is_held = hold.set()  # before, or the daemon would put them back
+    try:
+        return Removed(place=str(place), keys=place.remove(), is_held=is_held)
+    except NvdpError:
+        hold.clear()
+        raise
 
 
 def _build_api(options: ProcessOptions) -> Api:

@@ -21,6 +21,7 @@ from nvdp.planning.label_pace import LabelPace
 from nvdp.planning.label_wish import LabelWish
 
 _PATIENCE_S: Final = 60.0
+_SLOW_S: Final = 60.0  # longer than the few requests that may be one after the other
 _PASSING: Final = frozenset(
     {ClusterFault.UNREACHABLE, ClusterFault.THROTTLED, ClusterFault.FAILED, ClusterFault.CONFLICT, ClusterFault.GONE}
 )
@@ -78,6 +79,7 @@ class LabelService(Generic[Facts]):
         count: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
         patience_s: float = _PATIENCE_S,
+        slow_s: float = _SLOW_S,
     ) -> None:
         self._plan = plan
         self._places = places
@@ -87,6 +89,7 @@ class LabelService(Generic[Facts]):
         self._changed = threading.Condition()  # guards the facts, what is owed, the pace and the thread
         self._pace = pace
         self._patience_s = patience_s
+        self._slow_s = slow_s
         self._facts: Facts | None = None
         self._owes_change = False
         self._owes_repair = False
@@ -94,6 +97,7 @@ class LabelService(Generic[Facts]):
         self._look_at = _NEVER
         self._thread: threading.Thread | None = None
         self._problem = ""
+        self._began_at: float | None = None
         # What follows belongs to the thread.
         self._place: LabelPlace | None = None
         self._left: list[LabelPlace] = []  # of wishes before, to be cleared
@@ -135,19 +139,27 @@ class LabelService(Generic[Facts]):
     @property
     def trouble(self) -> Trouble | None:
         """Why labels are not as they should be. No GPU is offered less for it. Any thread."""
-        problem = self._problem
+        problem, began_at = self._problem, self._began_at
+        if began_at is not None and self._clock() >= began_at + self._slow_s:
+            problem = f"labels: a write has taken more than {self._slow_s:g}s, as if a disk did not answer"
         return Trouble(reason=Reason.LABELS_FAILED.word, text=problem) if problem else None
 
     def _run(self) -> None:
         while True:
             facts, is_repair = self._take()
+            look_s = None
             try:
                 look_s = self._carry_out(facts, is_repair=is_repair)
-            except BaseException:
-                with self._changed:
-                    self._owes_change = True
-                raise
-            with self._changed:
+            finally:
+                self._settle(look_s)
+
+    def _settle(self, look_s: float | None) -> None:
+        """In how many seconds to look again; None after a defect: what is wanted is still owed."""
+        with self._changed:
+            self._began_at = None
+            if look_s is None:
+                self._owes_change = True
+            else:
                 self._look_at = min(self._look_at, self._clock() + look_s)
 
     def _take(self) -> tuple[Facts, bool]:
@@ -158,6 +170,7 @@ class LabelService(Generic[Facts]):
             is_repair = not self._owes_change
             self._owes_change = self._owes_repair = False
             self._look_at = _NEVER
+            self._began_at = self._clock()
             return self._facts, is_repair
 
     def _find_due(self) -> float:

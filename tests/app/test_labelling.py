@@ -17,7 +17,7 @@ from nvdp.planning.labels import LabelFacts
 from tests.cluster.server import ApiServer
 from tests.cluster.server.faults import answer, drop, garbage
 from tests.daemon.process import wait_until
-from tests.labelling.objects import DAEMON_SET, OWN_POD
+from tests.labelling.objects import DAEMON_SET, OWN_POD, is_at_rest
 from tests.planning.labelling import full
 from tests.planning.values import parse
 
@@ -41,6 +41,7 @@ class Bench:
         self.run_dir.mkdir()
         self.log = []
         self.services = []
+        self.apis = []
         owner = {**DAEMON_SET, "blockOwnerDeletion": True}
         metadata = {"name": "nvdp-x7", "namespace": "nvdp", "ownerReferences": [owner]}
         self.pod = server.store.put("pods", {"metadata": metadata})
@@ -53,7 +54,8 @@ class Bench:
         return parse_options({**flags, **more}, {})[0]
 
     def build_api(self):
-        return Api(ServiceAccountAccess(self.account, environ=self.server.environ))
+        self.apis.append(Api(ServiceAccountAccess(self.account, environ=self.server.environ)))
+        return self.apis[-1]
 
     def start(self, target="auto", *, first_delay_s=0.0, **more):
         service = build_label_service(
@@ -90,6 +92,9 @@ def bench(tmp_path):
         yield bench
         for service in bench.services:  # their threads rest
             service.want(LabelFacts(config=None, inventory=Inventory(driver=DRIVER)))
+            wait_until(lambda service=service: service._began_at is None, what="the end of its requests")
+        for api in bench.apis:
+            api.close()
 
 
 def test_a_node_is_labelled_by_three_requests_and_a_restart_only_looks(bench):
@@ -114,11 +119,11 @@ def test_a_node_is_labelled_by_three_requests_and_a_restart_only_looks(bench):
 def test_nothing_is_labelled_without_a_configuration_in_force(bench):
     service = bench.start()
     service.want(LabelFacts(config=None, inventory=Inventory(driver=DRIVER, gpus=(full(),))))
-    wait_until(lambda: not service._owes_change, what="a plan")
+    wait_until(lambda: is_at_rest(service), what="a plan")
     service.want(facts(1))
     bench.wait_count(1)
     service.want(LabelFacts(config=None, inventory=Inventory(driver=DRIVER)))
-    wait_until(lambda: not service._owes_change, what="a plan")
+    wait_until(lambda: is_at_rest(service), what="a plan")
     bench.wait_count(1)
 
 
@@ -234,7 +239,7 @@ def test_labels_are_taken_away_by_order_and_the_daemon_leaves_it_at_that(bench, 
     service.see(ObjectSeen(object=bench.get("nodes", "gpu-a3", ""), at=0.0))
     service.want(facts(3))
     service.look()
-    wait_until(lambda: not service._owes_change, what="a plan")
+    wait_until(lambda: is_at_rest(service), what="a plan")
     assert bench.asked == []
     bench.start(target).want(facts(3))
     wait_until(lambda: ("patch", "nodes") in bench.asked or bench.get() is not None, what="labels again")

@@ -87,3 +87,63 @@ def test_what_goes_wrong_is_one_line_and_a_code(nvdp, tmp_path, arguments, code,
     assert (got, out) == (code, "")
     assert told in err
     assert err.count("\n") == 1
+
+
+FILE = """\
+flags:
+  useNodeFeatureAPI: false
+  gfd: {outputFile: %s}
+"""
+
+
+@pytest.fixture
+def written(tmp_path):
+    """A file of labels, and the configuration that says where it is."""
+    path = tmp_path / "gfd"
+    path.write_text("nvidia.com/gpu.count=1\nnvidia.com/gpu.mode=compute\n")
+    config = tmp_path / "config.yaml"
+    config.write_text(FILE % path)
+    return path, str(config)
+
+
+def test_labels_of_a_file_are_taken_away_and_named(nvdp, written):
+    path, config = written
+    arguments = ("--remove", "--write-labels", "auto", "--node-name", "n", "--config-file", config)
+    code, out, err = nvdp(*arguments)
+    assert (code, out) == (0, "nvidia.com/gpu.count\nnvidia.com/gpu.mode\n")
+    assert err == f"{path}: 2 labels removed; an nvdp that runs may write them again\n"
+    assert not path.exists()
+    code, out, err = nvdp(*arguments)
+    assert (code, out) == (0, "")
+    assert err.startswith(f"{path}: nothing there is of nvdp; ")
+
+
+def test_an_nvdp_that_runs_is_told_that_labels_were_taken_away(nvdp, written, tmp_path):
+    (tmp_path / "run").mkdir()
+    _, config = written
+    code, out, err = nvdp("--remove", "--write-labels", "file", "--config-file", config, "--json")
+    assert (code, json.loads(out)["removed"]) == (0, ["nvidia.com/gpu.count", "nvidia.com/gpu.mode"])
+    assert "nvdp writes none until it is started anew" in err
+    assert [entry.name for entry in (tmp_path / "run").iterdir()] == ["labels-removed"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        ([], 2, "--write-labels"),
+        (["--node", "t4", "--write-labels", "file"], 2, "exclude each other"),
+        (["--write-labels", "node"], 2, "--node-name"),
+        (["--write-labels", "node", "--node-name", "n", "--kubeconfig", "{}/nowhere"], 1, "nowhere"),
+        (["--write-labels", "file", "--config-file", "{}/config.yaml"], 1, "something else than labels"),
+    ],
+)
+def test_what_cannot_be_taken_away_is_said_in_one_line(nvdp, written, arguments, code, told):
+    path, _ = written
+    path.write_text("somebody=else\n")
+    (path.parent / "run").mkdir()
+    found, out, err = nvdp("--remove", *(one.format(path.parent) for one in arguments))
+    assert (found, out) == (code, "")
+    assert told in err
+    assert err.count("\n") == 1
+    assert path.exists()
+    assert list((path.parent / "run").iterdir()) == []

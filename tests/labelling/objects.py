@@ -136,3 +136,8 @@ def put_pod(objects, *owners, uid="pod-1"):
     """The pod of nvdp, as its owners' controllers make it."""
     references = [{**one, "blockOwnerDeletion": True} for one in owners]
     objects.put(POD, metadata={"name": "nvdp-x7", "uid": uid, "ownerReferences": references})
+
+
+def is_at_rest(service):
+    """Whether a label service is not at work, and owes nothing; a retry that waits is owed."""
+    return not service._owes_change and not service._owes_repair and service._began_at is None

@@ -20,7 +20,7 @@ from nvdp.planning.label_pace import LabelPace
 from nvdp.planning.label_wish import LabelWish
 from nvdp.services.labelling import LabelService
 from tests.daemon.process import wait_until
-from tests.labelling.objects import DAEMON_SET, FEATURE, NODE, Objects, put_pod
+from tests.labelling.objects import DAEMON_SET, FEATURE, NODE, Objects, is_at_rest, put_pod
 
 TIME = "nvidia.com/gfd.timestamp"
 COUNT = "nvidia.com/gpu.count"
@@ -98,14 +98,14 @@ class Bench:
         stamped = {**facts.labels, TIME: str(next(self.stamps))}
         return LabelWish(**{**{name: getattr(facts, name) for name in facts.__struct_fields__}, "labels": stamped})
 
-    def build(self, pace=None, patience_s=60.0):
+    def build(self, pace=None, **times):
         service = LabelService(
             self.plan,
             Places(self.objects, self.directory),
             pace=pace or Quick(),
             log=lambda reason, text, **fields: self.log.append((reason.word, text, fields)),
             count=self.counts.append,
-            patience_s=patience_s,
+            **times,
         )
         self.services.append(service)
         service.start()
@@ -409,11 +409,16 @@ def test_a_label_server_that_hangs_holds_up_nobody(bench):
     bench.objects.before = hang
     service = bench.build()
     bench.want(service, 8)
+    slow = bench.build(slow_s=0.0)
+    bench.want(slow, 8)
     assert entered.wait(5)
+    wait_until(lambda: slow.trouble, what="a trouble")
+    assert slow.trouble.text == "labels: a write has taken more than 0s, as if a disk did not answer"
     began = time.monotonic()
-    bench.want(service, 9)
-    service.see(ObjectSeen(object=bench.objects.get(NODE), at=0.0))
-    service.look()
+    for one in (service, slow):
+        bench.want(one, 9)
+        one.see(ObjectSeen(object=bench.objects.get(NODE), at=0.0))
+        one.look()
     assert service.trouble is None
     assert time.monotonic() - began < 1.0
     released.set()
@@ -445,7 +450,7 @@ def test_two_writers_of_the_same_object_come_to_rest(bench):
         bench.want(one, count)
         bench.want(two, count)
     bench.wait_feature(5)
-    wait_until(lambda: all(not service._owes_change for service in (one, two)), what="rest")
+    wait_until(lambda: all(map(is_at_rest, (one, two))), what="rest")
     bench.want(one, 6)
     bench.want(two, 6)
     bench.wait_feature(6)
