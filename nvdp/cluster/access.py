@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from nvdp.cluster.sockets import TimedTlsSocket
-from nvdp.errors import ClusterError, ClusterFault
+from nvdp.errors import ClusterError, ClusterFault, quote
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _SECRET_LIMIT: Final = 65536  # bytes of a token
@@ -74,9 +74,10 @@ class Trust:
             made_of = (source, *(_identify(name) for name in files))
             if self._context is None or made_of != self._made_of:
                 self._context, self._made_of = _build_context(source), made_of
-        except OSError as error:  # that ssl.SSLError is one, too
-            told = error.strerror or type(error).__name__
-            raise _refuse(f"certificates to reach the API server: {told} ({', '.join(files) or 'none'})") from error
+        except (OSError, ValueError) as error:  # that ssl.SSLError is one, too
+            told = getattr(error, "strerror", None) or type(error).__name__
+            names = ", ".join(map(quote, files)) or "none"
+            raise _refuse(f"certificates to reach the API server: {told} ({names})") from error
         return self._context
 
 
@@ -117,12 +118,12 @@ def load_token(path: Path) -> str:
     try:
         with path.open(encoding="ascii") as file:
             token = file.read(_SECRET_LIMIT).strip()
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:  # no text, or no name of a file
         told = getattr(error, "strerror", None) or "no token"
         remedy = "does the pod mount its service account (automountServiceAccountToken)?"
-        raise _refuse(f"{path}: {told}; {remedy}") from error
+        raise _refuse(f"{quote(str(path))}: {told}; {remedy}") from error
     if not token or not token.isprintable():
-        raise _refuse(f"{path}: holds no token")
+        raise _refuse(f"{quote(str(path))}: holds no token")
     return token
 
 
@@ -136,9 +137,9 @@ def build_way(source: Source, authorization: str, *, trust: Trust) -> Way:
         parts = urlsplit(source.server)
         host, port = parts.hostname or "", parts.port or _PORTS[parts.scheme]
     except (ValueError, KeyError) as error:
-        raise _refuse(f"the API server's address is none: {source.server:.200}") from error
+        raise _refuse(f"the API server's address is none: {quote(source.server)}") from error
     if not host:
-        raise _refuse(f"the API server's address is none: {source.server:.200}")
+        raise _refuse(f"the API server's address is none: {quote(source.server)}")
     if not authorization.isascii() or not authorization.isprintable():
         raise _refuse("the credentials for the API server are no text that can be sent")
     return Way(

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from nvdp.errors import ClusterError, ClusterFault
+from nvdp.errors import ClusterError, ClusterFault, quote
 
 _LIMIT_S: Final = 8.0
 _EARLY_S: Final = 10.0  # a token is not used in its last seconds
@@ -33,10 +33,11 @@ def run_plugin(plugin: dict[str, Any], *, directory: Path) -> Credential:
     command = str(plugin.get("command", ""))
     program = str(directory / command) if "/" in command else command
     about = {"apiVersion": str(plugin.get("apiVersion", "")), "kind": _KIND, "spec": {"interactive": False}}
-    variables = {str(one["name"]): str(one["value"]) for one in plugin.get("env") or [] if isinstance(one, dict)}
     try:
+        arguments = [program, *map(str, plugin.get("args") or [])]
+        variables = {str(one["name"]): str(one["value"]) for one in plugin.get("env") or []}
         done = subprocess.run(  # noqa: S603 - the file that says so belongs to whoever runs us
-            [program, *map(str, plugin.get("args") or [])],
+            arguments,
             env={**os.environ, **variables, "KUBERNETES_EXEC_INFO": msgspec.json.encode(about).decode()},
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -45,6 +46,8 @@ def run_plugin(plugin: dict[str, Any], *, directory: Path) -> Credential:
         )
     except OSError as error:
         raise _refuse(command, error.strerror or "cannot be run") from error
+    except (TypeError, KeyError, ValueError) as error:
+        raise _refuse(command, "its args and env are not as they should be") from error
     except subprocess.TimeoutExpired as error:
         raise _refuse(command, f"did not end within {_LIMIT_S:.0f} s") from error
     if done.returncode:
@@ -73,4 +76,4 @@ def _encode(text: str) -> str:
 
 
 def _refuse(command: str, text: str) -> ClusterError:
-    return ClusterError(f"exec {command:.80}: {text}", fault=ClusterFault.UNREACHABLE)
+    return ClusterError(f"exec {quote(command)}: {text}", fault=ClusterFault.UNREACHABLE)

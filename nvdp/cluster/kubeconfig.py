@@ -17,7 +17,7 @@ import yaml
 
 from nvdp.cluster.access import Source, Trust, Way, build_way, load_token
 from nvdp.cluster.exec_plugin import Credential, run_plugin
-from nvdp.errors import ClusterError, ClusterFault
+from nvdp.errors import ClusterError, ClusterFault, quote
 
 _FILE_LIMIT: Final = 2**20
 _UNSUPPORTED: Final = ("auth-provider", "username", "password", "as", "as-groups")
@@ -84,7 +84,7 @@ class KubeconfigAccess:
             if isinstance(entry, dict) and entry.get("name") == name and isinstance(entry.get(kind), dict):
                 found: dict[str, Any] = entry[kind]
                 return found
-        raise self._refuse(f"has no {kind} of the name {name!r:.80}")
+        raise self._refuse(f"has no {kind} of the name {quote(name)}")
 
     def _find_credentials(self, user: dict[str, Any]) -> tuple[str, dict[str, Any] | None]:
         """The ``Authorization``, and the certificate that an exec plugin gave in the file's own form."""

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import shutil
 import stat
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from nvdp.cluster.access import ServiceAccountAccess
 from nvdp.cluster.api import Api
@@ -230,16 +235,16 @@ def test_a_plugin_that_fails_is_told_without_its_words(server: ApiServer, tmp_pa
 
 
 def edit(path: Path, change) -> Path:
-    document = json.loads(json.dumps(__import__("yaml").safe_load(path.read_text())))
+    document = json.loads(json.dumps(yaml.safe_load(path.read_text())))
     change(document)
     path.write_text(json.dumps(document))
     return path
 
 
 MISTAKES = {
-    "no-context": (lambda d: d.update({"current-context": "other"}), "has no context of the name 'other'"),
-    "no-cluster": (lambda d: d.update(clusters=[]), "has no cluster of the name 'test'"),
-    "no-user": (lambda d: d.update(users=None), "has no user of the name 'test'"),
+    "no-context": (lambda d: d.update({"current-context": "other"}), 'has no context of the name "other"'),
+    "no-cluster": (lambda d: d.update(clusters=[]), 'has no cluster of the name "test"'),
+    "no-user": (lambda d: d.update(users=None), 'has no user of the name "test"'),
     "insecure": (
         lambda d: d["clusters"][0]["cluster"].update({"insecure-skip-tls-verify": True}),
         "insecure-skip-tls-verify is not supported",
@@ -270,6 +275,58 @@ MISTAKES = {
 def test_each_mistake_in_a_kubeconfig_is_told(server: ApiServer, tmp_path: Path, change, told: str) -> None:
     path = edit(server.write_kubeconfig(tmp_path / "config"), change)
     assert told in refuse(build_access(path))
+
+
+PATHS = [
+    ("clusters",),
+    ("clusters", 0, "cluster", "server"),
+    ("clusters", 0, "cluster", "certificate-authority"),
+    ("clusters", 0, "cluster", "tls-server-name"),
+    ("clusters", 0, "cluster", "certificate-authority-data"),
+    ("contexts", 0),
+    ("contexts", 0, "context"),
+    ("contexts", 0, "context", "user"),
+    ("users", 0, "user"),
+    ("users", 0, "user", "token"),
+    ("users", 0, "user", "tokenFile"),
+    ("users", 0, "user", "client-certificate"),
+    ("users", 0, "user", "client-key-data"),
+    ("users", 0, "user", "exec"),
+    ("users", 0, "user", "exec", "args"),
+    ("users", 0, "user", "exec", "env"),
+]
+plain = st.none() | st.booleans() | st.integers() | st.text(max_size=5)
+values = st.recursive(
+    plain | st.sampled_from(["/", "a\x00b", "https://[", "é"]),
+    lambda inner: (
+        st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["name", "value", "x"]), inner, max_size=2)
+    ),
+    max_leaves=4,
+)
+
+
+@given(st.lists(st.tuples(st.sampled_from(PATHS), values), min_size=1, max_size=3), st.booleans())
+def test_whatever_stands_in_a_kubeconfig_is_told_or_used(changes, has_plugin) -> None:
+    user = {"exec": {"command": "true", "args": [], "env": []}} if has_plugin else {"token": "x"}
+    document = {
+        "current-context": "a",
+        "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
+        "clusters": [{"name": "a", "cluster": {"server": "https://x", "certificate-authority": str(TLS / "ca.crt")}}],
+        "users": [{"name": "a", "user": user}],
+    }
+    for path, value in changes:
+        block = document
+        try:
+            for part in path[:-1]:
+                block = block[part]
+            block[path[-1]] = value
+        except (TypeError, KeyError, IndexError):
+            continue  # another change took that away
+    with tempfile.NamedTemporaryFile("w") as file:
+        yaml.safe_dump(document, file)
+        file.flush()
+        with contextlib.suppress(ClusterError):
+            assert build_access(Path(file.name)).find_way().host
 
 
 @pytest.mark.parametrize("text", ["", "[", "- a", "a: &a [*a]", "5"])
