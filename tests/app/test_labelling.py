@@ -142,12 +142,18 @@ def test_an_api_server_that_is_away_over_a_restart_changes_nothing_and_gets_what
 
 
 @pytest.mark.parametrize(
-    "action",
-    [drop(), garbage(b"{"), garbage(b"[]"), garbage(b'{"spec": 1}'), answer(500), answer(429, retry_after="0")],
-    ids=["dropped", "no json", "a list", "no object", "500", "429"],
+    ("verb", "action"),
+    [
+        ("get", drop()),
+        ("get", answer(500)),
+        ("get", garbage(b"{")),
+        ("create", garbage(b"[]")),
+        ("create", garbage(b'{"spec": 1}')),
+        ("create", answer(429, retry_after="0")),
+    ],
+    ids=["dropped", "500", "no json", "a list", "no object", "429"],
 )
-@pytest.mark.parametrize("verb", ["get", "create"])
-def test_whatever_goes_wrong_once_the_labels_come(bench, action, verb):
+def test_whatever_goes_wrong_once_the_labels_come(bench, verb, action):
     bench.server.faults.add(action, verb=verb, resource="nodefeatures", times=1)
     bench.start().want(facts(2))
     bench.wait_count(2)
