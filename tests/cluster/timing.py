@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 from nvdp.model.cluster import ObjectSeen
 from tests.daemon.process import wait_until
@@ -38,6 +39,22 @@ def wake(service) -> None:
         service._lines.came.set()
 
 
+class Changed(threading.Condition):
+    """In the place of a service's own: knows whether its thread has done all that is due, and waits."""
+
+    def __init__(self):
+        super().__init__()
+        self.is_idle = False
+
+    def wait(self, timeout=None):
+        self.is_idle = True
+        return super().wait(timeout)
+
+    def notify_all(self):
+        self.is_idle = False
+        super().notify_all()
+
+
 class Lines:
     """A Log."""
 
@@ -52,6 +69,15 @@ class Lines:
         return [reason.word for reason, _ in self.lines]
 
 
+def wait_soon(predicate, *, what: str) -> None:
+    """As ``wait_until``, for what another thread does at once: in steps of a millisecond first."""
+    for _ in range(50):
+        if predicate():
+            return
+        time.sleep(0.001)
+    wait_until(predicate, what=what)
+
+
 def see(server, *services, name="gpu-a3") -> None:
     """The Node as the server has it, as a watch would tell."""
     for service in services:
@@ -61,7 +87,7 @@ def see(server, *services, name="gpu-a3") -> None:
 def wait_ended(service) -> None:
     """The thread of the service is over."""
     thread = service._thread
-    wait_until(lambda: not thread.is_alive(), what="the end of the thread")
+    wait_soon(lambda: not thread.is_alive(), what="the end of the thread")
 
 
 class Crashes:
