@@ -12,7 +12,8 @@ from typing import Final
 
 from nvdp.errors import HostError
 from nvdp.host.files import is_mounted, load_text
-from nvdp.planning.label_changes import DOMAIN, LabelWrite, find_changes, keep_timestamp
+from nvdp.planning.label_changes import LabelWrite, find_changes, keep_timestamp
+from nvdp.planning.label_text import PREFIX
 
 _LIMIT_BYTES: Final = 1 << 20
 _MODE: Final = 0o644
@@ -144,4 +145,4 @@ def _parse(content: bytes | None) -> dict[str, str]:
 
 def _is_ours(content: bytes) -> bool:
     """Whether it is what nvdp or NVIDIA's program writes; comments are node-feature-discovery's orders."""
-    return all(line.startswith((DOMAIN, "#")) for line in _lines(content))
+    return all(line.startswith((PREFIX, "#")) for line in _lines(content))

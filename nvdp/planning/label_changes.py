@@ -12,9 +12,9 @@ from typing import Any, Final
 import msgspec
 
 from nvdp.errors import ClusterError, ClusterFault
+from nvdp.planning.label_text import PREFIX
 
-TIMESTAMP: Final = "nvidia.com/gfd.timestamp"
-DOMAIN: Final = "nvidia.com/"
+TIMESTAMP: Final = f"{PREFIX}gfd.timestamp"
 OWNED: Final = "nvidia.com/nvdp.labels"
 """The annotation of a Node with the labels there that are ours: keys without the domain, sorted, by commas."""
 
@@ -154,8 +154,8 @@ def build_node_removal(node: NodeSeen, *, is_ours: Callable[[str], bool]) -> dic
 
 def _parse_owned(text: str) -> frozenset[str]:
     """The keys; none of a text that is longer than any of ours."""
-    return frozenset(DOMAIN + name for name in text.split(",") if name) if len(text) <= _OWNED_LIMIT else frozenset()
+    return frozenset(PREFIX + name for name in text.split(",") if name) if len(text) <= _OWNED_LIMIT else frozenset()
 
 
 def _build_owned(keys: Iterable[str]) -> str:
-    return ",".join(sorted(key.removeprefix(DOMAIN) for key in keys))
+    return ",".join(sorted(key.removeprefix(PREFIX) for key in keys))

@@ -15,10 +15,10 @@ from nvdp.model.inventory import Driver, Gpu, Inventory
 from nvdp.model.platforms import Platform
 from nvdp.model.traits import Traits
 from nvdp.planning.allotment import allot
+from nvdp.planning.label_changes import TIMESTAMP
 from nvdp.planning.label_text import PREFIX, build_bool, build_value
 from nvdp.planning.labels_of_gpus import build_gpu_labels, find_labelled
 
-TIMESTAMP: Final = f"{PREFIX}gfd.timestamp"
 CONFIG_VALID: Final = f"{PREFIX}nvdp.config-valid"
 _UNKNOWN: Final = "unknown"
 _MODES: Final = {0x030200: "compute", 0x030000: "graphics"}

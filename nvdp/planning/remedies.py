@@ -276,6 +276,9 @@ TROUBLE: Final = {
     Reason.WATCH_DEGRADED.word: "raise fs.inotify.max_user_instances and fs.inotify.max_user_watches on the node",
     Reason.STATE_DAMAGED.word: "space and permissions of --state-dir: df -h; it is tried again by itself",
     Reason.CDI_FAILED.word: CDI,
+    Reason.LABELS_FAILED.word: (
+        "no GPU is offered less for it, and it is tried again by itself; docs/troubleshoot.md#labelsfailed has more"
+    ),
     Reason.CONFIG_MOUNT_STATIC.word: "mount the ConfigMap as a directory, without subPath",
     Reason.SERVICE_RESTARTED.word: "a defect of nvdp: please report its log's line ServiceRestarted, with its trace",
 }

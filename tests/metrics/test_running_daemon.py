@@ -40,6 +40,8 @@ ONLY_AFTER_TROUBLE = {
     "nvdp_mps_daemon_restarts_total",
     "nvdp_mps_clients",
     "nvdp_mps_servers",
+    "nvdp_api_requests_total",  # or something of the cluster is switched on
+    "nvdp_node_labels_writes_total",
 }
 
 
