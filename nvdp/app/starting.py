@@ -9,7 +9,6 @@ from pathlib import Path
 
 from nvdp.config.doubts import find_doubts
 from nvdp.config.process import ProcessOptions
-from nvdp.config.unbuilt import find_unbuilt_options
 from nvdp.host.change import PathWatch
 from nvdp.host.files import find_static_mount
 from nvdp.kubelet.sockets import SocketIdentity, socket_directory_fingerprint
@@ -21,8 +20,6 @@ from nvdp.services.events import Post, SocketDirectoryChanged
 
 def warn_at_start(options: ProcessOptions, log: Log) -> tuple[Trouble, ...]:
     """Log what is worth a warning once, and give back what stays a trouble as long as the process lives."""
-    for unbuilt in find_unbuilt_options(options):
-        log(Reason.FEATURE_NOT_BUILT, unbuilt.sentence, path=unbuilt.path)
     for path, text in find_doubts(options):
         log(Reason.FEATURE_NOT_BUILT, text, path=path)
     if options.config_file is None or not find_static_mount(options.config_file):

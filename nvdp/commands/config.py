@@ -18,7 +18,6 @@ from nvdp.config.doubts import find_doubts
 from nvdp.config.load import parse_config
 from nvdp.config.nvidia import find_differences
 from nvdp.config.options import parse_options
-from nvdp.config.unbuilt import find_unbuilt_options
 from nvdp.errors import ConfigError, HostError
 
 SHOWN: Final = 0
@@ -73,8 +72,7 @@ def show(*, as_json: bool, **parameters: Any) -> int:
     )
     shown = parse_config(text, name=name, overrides=overrides)
     print_warnings(shown.warnings)
-    unbuilt = (one.sentence for one in find_unbuilt_options(options))
-    for doubt in (*unbuilt, *(text for _, text in find_doubts(options))):
+    for _, doubt in find_doubts(options):
         click.echo(f"warning: {doubt}", err=True)
     from nvdp.config.spelling import build_shown, render_shown  # noqa: PLC0415 - only this command writes values
 

@@ -8,16 +8,15 @@ from nvdp.config.process import ProcessOptions
 from nvdp.model.reasons import Reason
 
 
-def test_options_of_later_features_and_words_that_nothing_knows_are_told():
+def test_words_that_nothing_knows_are_told():
     said = []
-    options, _ = parse_options({"node-condition": "true"}, {"CDI_DISABLE_HOOKS": "update-ldcash"})
+    options, _ = parse_options({}, {"CDI_DISABLE_HOOKS": "update-ldcash"})
     troubles = warn_at_start(options, lambda reason, text, **fields: said.append((reason, text, fields)))
     assert troubles == ()
     assert [(reason, fields["path"]) for reason, _, fields in said] == [
-        (Reason.FEATURE_NOT_BUILT, "--node-condition"),
         (Reason.FEATURE_NOT_BUILT, "--cdi-disable-hooks"),
     ]
-    assert "update-ldcash is not known" in said[1][1]
+    assert "update-ldcash is not known" in said[0][1]
 
 
 def test_nothing_is_told_where_all_is_well():

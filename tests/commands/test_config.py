@@ -231,13 +231,6 @@ def test_show_says_what_is_wrong_in_place_of_values(file, capsys, arguments, tex
     assert err
 
 
-def test_show_warns_of_options_whose_feature_comes_later(capsys):
-    assert main(["config", "show", "--node-condition", "Ready"]) == 0
-    assert capsys.readouterr().err == (
-        "warning: --node-condition: not built yet (the node would get a condition); it is ignored\n"
-    )
-
-
 def test_show_warns_of_words_that_nothing_knows(capsys):
     assert main(["config", "show", "--cdi-feature-flags", "faster"]) == 0
     assert capsys.readouterr().err.startswith("warning: --cdi-feature-flags: faster is not known and has no effect; ")

@@ -90,7 +90,7 @@ HEAVY = {"grpc", "google.protobuf", "kubernetes", "prometheus_client", "watchdog
 @pytest.mark.parametrize(
     "code",
     [
-        "import nvdp.config.options, nvdp.config.unbuilt, nvdp.config.load as load; load.parse_config('', name='f')",
+        "import nvdp.config.options, nvdp.config.load as load; load.parse_config('', name='f')",
         "import sys; from nvdp.__main__ import main; main(['config', 'show'])",
     ],
 )

@@ -15,7 +15,6 @@ from nvdp.config.keys import Setting, find_block, find_item, list_keys, strip_op
 from nvdp.config.options import list_options
 from nvdp.config.schema import Document
 from nvdp.config.spelling import build_plain, spell
-from nvdp.config.unbuilt import LATER_OPTIONS
 from tests.config.reading import errors_of
 
 ROOT = Path(__file__).parents[2]
@@ -66,19 +65,13 @@ def _range(setting: Setting) -> str:
     return f"; {setting.least}–{setting.most}" if setting.most is not None else f"; at least {setting.least}"
 
 
-def _expected_later() -> Iterator[str]:
-    flags = {option.key.name: option.flag for option in list_options() if not option.path}
-    yield from (f"| `--{flags[later.path]}` | {later.text} |" for later in LATER_OPTIONS)
-
-
 @pytest.mark.parametrize(
     ("title", "expected"),
     [
         ("Flags and environment", _expected_options()),
         ("All keys", _expected_keys()),
-        ("Not built yet", _expected_later()),
     ],
-    ids=["options", "keys", "not built yet"],
+    ids=["options", "keys"],
 )
 def test_a_table_of_the_documentation_is_that_of_the_code(title: str, expected: Iterator[str]):
     assert _rows(_section(title)) == list(expected)

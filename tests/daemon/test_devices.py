@@ -40,7 +40,7 @@ def wait_cause(daemon, uuid, cause):
     wait_until(lambda: has_series(daemon, name, uuid=uuid, reason=cause), what=f"{uuid} as {cause}")
 
 
-# Five ways to name card 1, and one for a card of another node. MIG devices are in test_unbuilt.
+# Five ways to name card 1, and one for a card of another node.
 SPELLINGS = {
     "UUID": gpu_uuid(1),
     "UUID in capitals": f"GPU-{gpu_uuid(1)[4:].upper()}",

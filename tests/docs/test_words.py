@@ -14,7 +14,6 @@ from nvdp.config.keys import find_block, find_item, list_keys
 from nvdp.config.load import parse_config
 from nvdp.config.options import list_options
 from nvdp.config.schema import Document
-from nvdp.config.unbuilt import LATER_OPTIONS
 from nvdp.model.listing import DeviceListStrategy
 from nvdp.model.reasons import Reason
 from nvdp.nvml.simulated.nodefile import parse_node
@@ -137,12 +136,6 @@ def test_the_readme_shares_a_gpu_in_six_lines():
     example = next(block.text for block in find_blocks() if block.page == "README.md" and block.language == "yaml")
     (entry,) = parse_config(example, name="README").sharing.time_slicing.resources
     assert (len(example.splitlines()), str(entry.name), entry.replicas) == (6, "nvidia.com/gpu", 4)
-
-
-def test_the_readme_names_all_that_is_not_built():
-    paragraph = next(part for part in README.split("\n\n") if part.startswith("**Not built yet**"))
-    flags = {option.key.name: option.flag for option in list_options() if not option.path}
-    assert set(re.findall(r"`([^`]+)`", paragraph)) == {f"--{flags[later.path]}" for later in LATER_OPTIONS}
 
 
 def test_the_readme_greps_for_reasons_that_are_logged():

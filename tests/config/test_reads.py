@@ -1,4 +1,4 @@
-"""That every key of the file is read, and every option, unless it is said to come later."""
+"""That every key of the file is read, and every option: none is taken and then ignored."""
 
 from __future__ import annotations
 
@@ -11,25 +11,14 @@ import msgspec
 import pytest
 
 import nvdp
-from nvdp.config.keys import find_block, find_item, find_key, list_keys, strip_optional
-from nvdp.config.options import parse_options
+from nvdp.config.keys import find_block, find_item, list_keys, strip_optional
 from nvdp.config.process import ProcessOptions
 from nvdp.config.schema import Document
-from nvdp.config.unbuilt import LATER_OPTIONS, find_unbuilt_options
 
 ROOT = Path(__file__).parents[2]
 SOURCES = Path(nvdp.__file__).parent
 # What reads a key only in order to show it.
 NOT_READERS = ("config/", "commands/config.py", "commands/flags.py")
-
-
-def test_an_option_of_a_later_feature_is_found():
-    options, _ = parse_options({"node-condition": "Ready", "cdi-disable-hooks": ("all",)}, {})
-    assert [unbuilt.path for unbuilt in find_unbuilt_options(options)] == ["--node-condition"]
-    assert find_unbuilt_options(ProcessOptions()) == ()
-
-
-# The list against the code
 
 
 class _Leaf(msgspec.Struct, frozen=True):
@@ -73,13 +62,12 @@ def test_every_key_is_read(leaf: _Leaf):
     assert ("", leaf.attribute) in _list_reads(), f"nothing reads {leaf.path}"
 
 
-def test_every_option_is_read_or_said_to_come_later():
-    late = {find_key(ProcessOptions, later.path).attribute for later in LATER_OPTIONS}
-    late.add("kubelet_root")  # only moves the two sockets, where it is parsed
+def test_every_option_is_read():
+    settled = {"kubelet_root"}  # only moves the two sockets, where it is parsed
     reads = _list_reads()
     read_ones = {
         key.attribute
         for key in list_keys(ProcessOptions)
         if not reads.isdisjoint({("options", key.attribute), ("_options", key.attribute)})
     }
-    assert read_ones == {key.attribute for key in list_keys(ProcessOptions)} - late
+    assert read_ones == {key.attribute for key in list_keys(ProcessOptions)} - settled
