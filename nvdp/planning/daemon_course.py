@@ -75,12 +75,14 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
 
     ``claimed`` have the compute mode, ``unclaimable`` cannot get it just now, with the reason. ``paused`` and
     ``obstacle`` are sentences, or empty: that the driver is to be let go of, and why no daemon can be started at all.
+    ``is_pause_settled``: what was given out just before the pause is known by now.
     """
 
     present: Collection[str] = ()
     claimed: Collection[str] = ()
     unclaimable: Mapping[str, str] = {}
     paused: str = ""
+    is_pause_settled: bool = True
     obstacle: str = ""
 
 
@@ -150,7 +152,7 @@ class _Situation(msgspec.Struct, frozen=True):
         if running is None:
             return self._plan_start(target)
         if self.surroundings.paused:
-            return self._leave(self.surroundings.paused)
+            return self._pause(self.surroundings.paused)
         if target is None:
             wanted = self.wish.wanted
             return self._leave("no longer wanted" if wanted is None else self._explain_missing(wanted.gpus))
@@ -199,6 +201,12 @@ class _Situation(msgspec.Struct, frozen=True):
         if self.wish.is_in_use and not at_once:
             return Step(stage=Stage.KEEP, text=f"{why}, but {_IN_USE}")
         return Step(stage=Stage.END, text=why)
+
+    def _pause(self, why: str) -> Step:
+        """End it if it is not in use, which is only known a while after the pause began."""
+        if self.surroundings.is_pause_settled or self.wish.is_in_use:
+            return self._leave(why)
+        return Step(stage=Stage.KEEP, text=f"{why}; it is waited for what was given out just before")
 
     @property
     def _must_stay(self) -> bool:

@@ -40,7 +40,8 @@ class DriverUse:
     def consider(
         self, *, pause: Pause | None, is_needed: bool, is_settled: bool, staying: Collection[str] = ()
     ) -> None:
-        """``is_settled``: no GPU is to be given its own compute mode back, or it cannot be. ``staying`` are the
+        """``is_settled``: no daemon is to be ended any more, and no GPU to be given its own compute mode back that can
+        be. ``staying`` are the
         resources whose daemons are in use: they have the driver open whatever is wanted.
 
         That is done before the driver is let go of. What is paused from the start is not touched at all.

@@ -17,7 +17,6 @@ import msgspec
 
 from nvdp.log import Log, describe_exception
 from nvdp.model.mps import HEARTBEAT_S
-from nvdp.model.pause import Pause
 from nvdp.model.reasons import Reason
 from nvdp.model.status import DriverState
 from nvdp.planning.ailing import list_reachable
@@ -29,11 +28,11 @@ from nvdp.services.mps_driver import DriverUse
 from nvdp.services.mps_events import DaemonSeen, GpusOccupied, GrantsRead, ModesSeen, MpsEvent, SharedMemorySeen
 from nvdp.services.mps_modes import ModeService
 from nvdp.services.mps_occupancy import OccupancyService
+from nvdp.services.mps_pauses import Pauses
 from nvdp.services.mps_readiness import Readiness, judge_readiness
 from nvdp.services.mps_reporting import Reporter
 from nvdp.services.mps_wishes import Wishes
 from nvdp.services.restarts import Restarts
-from nvdp.services.steering import FILE_KEY
 
 _STOP_SIGNALS: Final = frozenset({signal.SIGTERM, signal.SIGINT})
 _ENDS_S: Final = 12.0  # for all daemons, side by side: a word, SIGTERM and SIGKILL
@@ -85,8 +84,7 @@ class MpsSupervisor:
         self._modes = ModesSeen()
         self._shared_memory = SharedMemorySeen(problem="the shared memory of MPS is not there yet")
         self._occupied: Mapping[str, str] = {}
-        self._ordered: Pause | None = None
-        self._by_file: Pause | None = None
+        self._pauses = Pauses(clock=clock, wall=wall)
         self._unheard: set[type] = {ConfigRead, GrantsRead, GpusScanned, PauseOrdered}
         self._course = Course(steps={}, claims=frozenset())
         self._planned = _Planned()
@@ -155,7 +153,7 @@ class MpsSupervisor:
             case SharedMemorySeen():
                 self._shared_memory = event
             case PauseOrdered():
-                self._ordered = event.pause
+                self._pauses.order(event.pause)
             case SignalReceived(number=number) if number in _STOP_SIGNALS:
                 self._stopping = True
             case SignalReceived():
@@ -181,7 +179,7 @@ class MpsSupervisor:
         adoption = self._with.adoption
         self._judge()
         self._with.driver.configure(adoption.expected)
-        self._follow_pause()
+        self._pauses.follow(adoption.expected)
         try:
             self._plan()
             self._defect = ""
@@ -191,13 +189,14 @@ class MpsSupervisor:
                 self._defect = described["error"]
                 self._with.log(Reason.SERVICE_RESTARTED, "planning failed, all daemons stay as they are", **described)
         self._with.driver.consider(
-            pause=self._pause,
+            pause=self._pauses.current,
             is_needed=self._may_open_driver
             and (self._wishes.may_need_driver(adoption.expected) or bool(self._modes.claims)),
-            is_settled=self._modes.claims.keys() <= self._course.claims | self._modes.unreleasable.keys(),
+            is_settled=(self._pauses.current is None or self._pauses.is_settled)
+            and self._modes.claims.keys() <= self._course.claims | self._modes.unreleasable.keys(),
             staying=self._course.staying,
         )
-        may_look = self._with.driver.is_open and self._pause is None
+        may_look = self._with.driver.is_open and self._pauses.current is None
         uncertain = self._wishes.find_uncertain(self._modes.claims) & self._find_present() if may_look else frozenset()
         self._occupied = {gpu: text for gpu, text in self._occupied.items() if gpu in uncertain}
         self._with.occupancy.watch(uncertain)
@@ -230,11 +229,13 @@ class MpsSupervisor:
         self._planned = _Planned(digest=self._wishes.digest, modes=number)
 
     def _build_surroundings(self) -> Surroundings:
+        pauses = self._pauses
         return Surroundings(
             present=self._find_present(),
             claimed=self._modes.claimed,
             unclaimable=self._modes.unclaimable,
-            paused=str(self._pause) if self._pause is not None else "",
+            paused=str(pauses.current) if pauses.current is not None else "",
+            is_pause_settled=pauses.is_settled,
             obstacle=self._find_obstacle(),
         )
 
@@ -251,17 +252,6 @@ class MpsSupervisor:
             return self._shared_memory.problem or "the driver has not answered yet"
         return "" if scan.driver.state is DriverState.READY else f"the driver is not there: {scan.driver.text}"
 
-    @property
-    def _pause(self) -> Pause | None:
-        return self._ordered or self._by_file
-
-    def _follow_pause(self) -> None:
-        config = self._with.adoption.expected
-        if config is None or not config.devices.paused:
-            self._by_file = None
-        elif self._by_file is None:
-            self._by_file = Pause(by=f"{FILE_KEY} of {config.name}", since=self._wall())
-
     def _report(self) -> None:
         crew = self._with.crew
         daemons = crew.build_reports(self._course.steps)
@@ -271,9 +261,9 @@ class MpsSupervisor:
         adoption = self._with.adoption
         self.readiness = judge_readiness(
             unheard=self._unheard,
-            needs_driver=self._pause is None and self._wishes.may_need_driver(adoption.expected),
+            needs_driver=self._pauses.current is None and self._wishes.may_need_driver(adoption.expected),
             refused=adoption.status.refused or (adoption.status.waiting if adoption.expected is None else None),
-            problem=self._wishes.find_problem(adoption.expected) if self._pause is None else "",
+            problem=self._wishes.find_problem(adoption.expected) if self._pauses.current is None else "",
             daemons=daemons,
         )
 

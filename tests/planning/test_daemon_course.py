@@ -137,6 +137,10 @@ def test_a_pause_ends_what_nobody_uses_and_nothing_else(in_use, stage, at_once):
     a_wish = wish(A, is_in_use=in_use, at_once=at_once)
     assert plan(a_wish, Standing(running=spec(A)), around(paused="paused"))[0].stage is stage
 
+    step, claims = plan(a_wish, Standing(running=spec(A)), around(paused="paused", is_pause_settled=False))
+    assert (step.stage, claims) == (Stage.KEEP, {A})
+    assert ("given out just before" in step.text) is not in_use
+
 
 def test_a_daemon_without_multi_user_where_there_is_none_is_as_wanted_and_says_so():
     running = Standing(running=spec(A, multi_user=False), lacks_multi_user=True)
