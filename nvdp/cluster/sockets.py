@@ -68,6 +68,9 @@ class TimedSocket(socket.socket):
 class TimedTlsSocket(TimedSocket, ssl.SSLSocket):
     """The same over TLS. Made by a context whose ``sslsocket_class`` it is."""
 
+    def __del__(self) -> None:
+        self.close()  # the context forgets one whose peer went before it had begun
+
 
 def connect(host: str, port: int, *, context: ssl.SSLContext | None, server_name: str, deadline: float) -> TimedSocket:
     """A connection to the first address of ``host`` that answers. Blocks until the deadline; raises OSError.

@@ -202,13 +202,13 @@ class Handler(BaseHTTPRequestHandler):
         else:
             version = int(asked)
             store.wait_changes(version, wish.resource, 0)  # 410 as the answer, where it is too old already
+        generation = self.owner.generation
         self._note(wish, user, 200)
         self.send_head(200, length=None)
         if self.first_error is not None:
             code, message = self.first_error
             initial = [{"type": "ERROR", "object": _build_status(code, "Ordered", message)}]
         ends_at = time.monotonic() + min(float(call.query.get("timeoutSeconds", 1800)), self.owner.watch_limit_s)
-        generation = self.owner.generation
         for event in initial:
             self._send_event(event)
         while self.first_error is None and time.monotonic() < ends_at and generation == self.owner.generation:
