@@ -104,7 +104,9 @@ MPS_CLIENTS = _gauge("nvdp_mps_clients", "resource", "CUDA clients of the MPS da
 MPS_SERVERS = _gauge("nvdp_mps_servers", "resource state", "Servers of the MPS daemon")
 PODRESOURCES_UP = _gauge("nvdp_podresources_up", "", "1 while the pod-resources socket answers")
 API_REQUESTS = _counter(
-    "nvdp_api_requests_total", "verb resource code", "Requests to the API server; code is the HTTP status or unreachable"
+    "nvdp_api_requests_total",
+    "verb resource code",
+    "Requests to the API server; code is the HTTP status or unreachable",
 )
 LABELS_WRITES = _counter("nvdp_node_labels_writes_total", "result", "Writes of the node's labels")
 
