@@ -15,6 +15,7 @@ from nvdp.model.held import Held
 from nvdp.model.inventory import drop_label_facts
 from nvdp.model.status import DriverState, Status
 from nvdp.planning.announcing import describe_changes
+from nvdp.planning.labels import LabelFacts
 from nvdp.services.collaborators import Collaborators
 from nvdp.services.events import (
     AllocateAnswered,
@@ -95,6 +96,7 @@ class Supervisor:
             if not self._stopping:
                 self._turn()
                 self._steer()
+                self._label()
                 self._with.publish_status(self._build_status())
         self._with.offers.stop(timeout_s=_ACTORS_STOP_S)
         return 0
@@ -163,6 +165,13 @@ class Supervisor:
         if self._asks_often != (self._planner.waits or self._with.steering.watches_holders):
             self._asks_often = not self._asks_often
             self._with.holders.set_waiting(self._asks_often)
+
+    def _label(self) -> None:
+        """What is known of the node while the driver answers; at other times its labels stay as they are."""
+        scan, adoption = self._scan, self._with.adoption
+        is_whole = scan is not None and scan.scanned_at is not None and scan.driver.state is DriverState.READY
+        if scan is not None and is_whole and scan.inventory is not None:
+            self._with.label(LabelFacts(config=adoption.config, inventory=scan.inventory, pins=adoption.pins))
 
     def _take_scan(self, event: GpusScanned) -> None:
         self._with.memory.remember_health(event.records)

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from nvdp import __version__
 from nvdp.app.answers import Answers
+from nvdp.app.cluster import ClusterParts, Service, build_cluster_parts, build_event_log
 from nvdp.app.crashes import catch_thread_crashes
 from nvdp.app.frame import run_process
 from nvdp.app.gpus import build_driver_services, find_driver_root
 from nvdp.app.orders import NodeOrders
 from nvdp.app.past import build_adoption, build_past
 from nvdp.app.signals import catch_signals
-from nvdp.app.starting import build_socket_watch, warn_at_start
+from nvdp.app.starting import build_socket_watch, follow_configuration, warn_at_start
 from nvdp.config.overrides import Overrides
 from nvdp.config.process import ProcessOptions
 from nvdp.host.boot import load_boot_id
@@ -33,12 +34,12 @@ from nvdp.http.control_server import ControlServer
 from nvdp.http.server import HttpServer
 from nvdp.kubelet.checkpoint import CHECKPOINT_NAME, load_checkpoint
 from nvdp.kubelet.sockets import check_socket_directory, is_listening
-from nvdp.log import StreamLog, describe_exception
+from nvdp.log import Log, StreamLog, describe_exception
 from nvdp.metrics.recording import Metrics
 from nvdp.model.held import Held
 from nvdp.model.listing import ResourceList
 from nvdp.model.reasons import Reason
-from nvdp.model.status import Trouble
+from nvdp.model.status import Status, Trouble
 from nvdp.services.events import Event
 from nvdp.services.gpus import GpuService
 from nvdp.services.idle import IdleCheck
@@ -48,7 +49,6 @@ from nvdp.services.steering import Steering
 if TYPE_CHECKING:
     from nvdp.kubelet.starts import StartCheck
     from nvdp.services.cdi import CdiService
-    from nvdp.services.configuration import ConfigurationFile
     from nvdp.services.granting import GrantService
     from nvdp.services.held import HeldService
     from nvdp.services.offers import Offers
@@ -72,7 +72,8 @@ class Daemon:
     def __init__(self, options: ProcessOptions, overrides: Overrides, log: StreamLog) -> None:
         self._options = options
         self._overrides = overrides
-        self._log = log
+        self._lines = build_event_log(options, log)
+        self._log: Log = self._lines or log
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._post = self._events.put
         self._metrics = Metrics()
@@ -129,12 +130,21 @@ class Daemon:
         adoption = build_adoption(
             state, memory, overrides=self._overrides, options=options, log=log, count_edit=self._metrics.config_edit
         )
+        cluster = build_cluster_parts(
+            options,
+            self._overrides,
+            post=self._post,
+            log=log,
+            lines=self._lines,
+            counts=self._metrics,
+            has_applied=adoption.has_last_good,
+        )
         standing = StandingService(self._post, pod_resources=PodResourcesClient(options.pod_resources_socket))
         specs = build_cdi_service(options, post=self._post, log=log)
         runtime = RuntimeCheck(log=log, etc=options.host_etc)
         mps, grants = build_mps_services(options, post=self._post, log=log, boot_id=boot_id)
         mps.start()
-        watcher = self._build_watcher(specs)
+        watcher = self._build_watcher(specs, cluster)
         answers = self._build_answers(
             offers,
             held,
@@ -142,12 +152,12 @@ class Daemon:
             pause_file,
             lambda: [
                 *self._find_troubles((watcher, memory, http, idle, specs, grants)),
+                *cluster.find_troubles(),
                 *runtime.find_troubles(),
             ],
         )
         http, control = self._build_servers(answers)
-        services = (gpus, held, standing, memory, watcher, http, control, idle, specs, mps, grants)
-        starts = {service.THREAD: service.start for service in services}
+        own = (gpus, held, standing, memory, watcher, http, control, idle, specs, mps, grants)
         supervisor = Supervisor(
             self._events,
             Collaborators(
@@ -163,37 +173,29 @@ class Daemon:
                 memory=memory,
                 observer=self._metrics,
                 log=log,
-                restart=partial(_start, starts),
+                restart=partial(_start, _list_starts((*own, *cluster.services))),
                 look_now=partial(
                     _call_all,
-                    (gpus.look_now, held.ask, standing.ask_soon, watcher.check_now, specs.look, mps.look),
+                    (gpus.look_now, held.ask, standing.ask_soon, watcher.check_now, specs.look, mps.look, cluster.look),
                 ),
-                publish_status=answers.publish,
+                publish_status=partial(_tell_all, (answers.publish, cluster.follow)),
+                label=cluster.label,
             ),
             held=held.first_answer(_HELD_WAIT_S) or Held(),
         )
         self._troubles = warn_at_start(options, log)
         mps.wait_seen(_MPS_WAIT_S)
-        for service in (standing, specs, grants, watcher, http, control):
-            service.start()
+        _call_all([service.start for service in (standing, specs, grants, watcher, http, control)])
+        _call_all([service.start for service in cluster.services])
         code = supervisor.run()
-        control.stop()
-        gpus.stop()
+        _call_all((control.stop, gpus.stop))
         memory.flush(_FLUSH_S)
         log(Reason.STOPPED, f"nvdp {__version__}")
         return code
 
-    def _build_configuration(self) -> ConfigurationFile:
-        from nvdp.services.configuration import ConfigurationFile  # noqa: PLC0415 - brings YAML, see ``run``
-
-        return ConfigurationFile(self._options.config_file, self._overrides, self._post)
-
-    def _build_watcher(self, specs: CdiService) -> Watcher:
-        """What is followed: the kubelet's directory, the CDI specs, and the configuration if it is a file."""
-        configuration = self._build_configuration()
-        followed = configuration.build_watch()
-        if followed is None:
-            configuration.read()
+    def _build_watcher(self, specs: CdiService, cluster: ClusterParts) -> Watcher:
+        """What is followed: the kubelet's directory, the CDI specs, and the configuration if it is in files."""
+        followed = follow_configuration(self._options, self._overrides, self._post, cluster.selection)
         sockets = build_socket_watch(self._options.kubelet_socket, self._post)
         return Watcher([sockets, *filter(None, [followed]), specs.build_watch()], log=self._log)
 
@@ -260,6 +262,11 @@ class Daemon:
         return lambda error: self._log(Reason.SERVICE_RESTARTED, text, level=None, **describe_exception(error))
 
 
+def _tell_all(followers: tuple[Callable[[Status], None], ...], status: Status) -> None:
+    for follow in followers:
+        follow(status)
+
+
 def _start(starts: Mapping[str, Callable[[], None]], thread: str) -> bool:
     """Start the service of that thread anew; False if there is none."""
     if thread in starts:
@@ -267,6 +274,10 @@ def _start(starts: Mapping[str, Callable[[], None]], thread: str) -> bool:
     return thread in starts
 
 
-def _call_all(calls: tuple[Callable[[], None], ...]) -> None:
+def _list_starts(services: Iterable[Service]) -> dict[str, Callable[[], None]]:
+    return {service.THREAD: service.start for service in services}
+
+
+def _call_all(calls: Iterable[Callable[[], None]]) -> None:
     for call in calls:
         call()

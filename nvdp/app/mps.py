@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from nvdp import __version__
+from nvdp.app.cluster import ClusterParts, build_cluster_parts
 from nvdp.app.crashes import catch_thread_crashes
 from nvdp.app.frame import run_process
 from nvdp.app.mps_gpus import build_gpu_service, build_occupancy_service
@@ -18,6 +19,7 @@ from nvdp.app.mps_probes import Probes
 from nvdp.app.mps_turn import WAITING, wait_for_turn
 from nvdp.app.past import build_adoption
 from nvdp.app.signals import catch_signals
+from nvdp.app.starting import follow_configuration
 from nvdp.config.overrides import Overrides
 from nvdp.config.process import ProcessOptions
 from nvdp.errors import HostError
@@ -33,13 +35,13 @@ from nvdp.host.state import StateDirectory
 from nvdp.host.watch import Watcher
 from nvdp.http.server import HttpServer
 from nvdp.log import StreamLog, describe_exception
+from nvdp.metrics.recording import Metrics
 from nvdp.model.mps import MpsReport
 from nvdp.model.reasons import Reason
 from nvdp.mps import selinux
 from nvdp.mps.shm import SharedMemory
 from nvdp.nvml.children import NvmlChildren
 from nvdp.nvml.compute_mode import set_compute_modes
-from nvdp.services.configuration import ConfigurationFile
 from nvdp.services.events import PauseOrdered
 from nvdp.services.mps_crew import Crew
 from nvdp.services.mps_daemon import DaemonActor
@@ -132,15 +134,26 @@ class MpsDaemons:
         adoption = build_adoption(
             state, memory, overrides=self._overrides, options=options, log=log, count_edit=lambda _result: None
         )
-        watcher = self._build_watcher()
+        cluster = build_cluster_parts(
+            options,
+            self._overrides,
+            post=self._post,
+            log=log,
+            lines=None,
+            counts=Metrics(),
+            has_applied=adoption.has_last_good,
+            writes=False,
+        )
+        watcher = self._build_watcher(cluster)
         memory_mount = SharedMemory(options.mps_dir, size_kib=_find_shm_kib(options))
         shared_memory = SharedMemoryService(partial(self._mount, memory_mount), post=self._post, log=log)
         occupancy = build_occupancy_service(children, find_own_pids=crew.find_pids, post=self._post)
-        services: list[Any] = [gpus, modes, reporter, memory, watcher, shared_memory, occupancy]
+        services: list[Any] = [gpus, modes, reporter, memory, watcher, shared_memory, occupancy, *cluster.services]
 
         def look_now() -> None:
             gpus.look_now()
             watcher.check_now()
+            cluster.look()
 
         supervisor = MpsSupervisor(
             self._events,
@@ -216,13 +229,10 @@ class MpsDaemons:
         crew = Crew(lambda resource, adopted: DaemonActor(resource, node, adopted=adopted))
         return crew
 
-    def _build_watcher(self) -> Watcher:
-        """What is followed: the plugin's grants, an order to pause, and the configuration if it is a file."""
+    def _build_watcher(self, cluster: ClusterParts) -> Watcher:
+        """What is followed: the plugin's grants, an order to pause, and the configuration if it is in files."""
         options = self._options
-        configuration = ConfigurationFile(options.config_file, self._overrides, self._post)
-        followed = configuration.build_watch()
-        if followed is None:
-            configuration.read()
+        followed = follow_configuration(options, self._overrides, self._post, cluster.selection)
         grants = build_grants_watch(options.state_dir, self._post)
         return Watcher([grants, self._build_pause_watch(), *filter(None, [followed])], log=self._log)
 

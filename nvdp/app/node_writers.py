@@ -48,15 +48,10 @@ class NodeWriters(msgspec.Struct, frozen=True):
         yield from (service.trouble for service in self.services if service.trouble is not None)
 
 
-def build_event_log(options: ProcessOptions, log: Log) -> EventLog | None:
-    """The log to use in place of ``log``, from the first line on, if there are to be events; else None."""
-    return EventLog(log) if options.events else None
-
-
 def build_node_writers(
     options: ProcessOptions, *, api: Api, lines: EventLog | None, log: Log, delays: StartDelays, rng: Random
 ) -> NodeWriters:
-    """The services that the options call for; ``lines`` is what ``build_event_log`` gave, ``log`` what tells of us."""
+    """The services that the options call for; ``lines`` become events, ``log`` tells of us."""
     node_name = options.node_name
     services: list[EventService | NodeStatusService | StartupTaintService] = []
     if lines is not None:

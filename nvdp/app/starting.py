@@ -6,8 +6,10 @@ import time
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any, Protocol
 
 from nvdp.config.doubts import find_doubts
+from nvdp.config.overrides import Overrides
 from nvdp.config.process import ProcessOptions
 from nvdp.host.change import PathWatch
 from nvdp.host.files import find_static_mount
@@ -16,6 +18,12 @@ from nvdp.log import Log
 from nvdp.model.reasons import Reason
 from nvdp.model.status import Trouble
 from nvdp.services.events import Post, SocketDirectoryChanged
+
+
+class Selection(Protocol):
+    """What chooses one of several configurations (services/selection.py)."""
+
+    def build_watch(self) -> PathWatch[Any] | None: ...
 
 
 def warn_at_start(options: ProcessOptions, log: Log) -> tuple[Trouble, ...]:
@@ -39,3 +47,21 @@ def build_socket_watch(kubelet_socket: Path, post: Post) -> PathWatch[Mapping[st
 
     fingerprint = partial(socket_directory_fingerprint, directory)
     return PathWatch(fingerprint=fingerprint, directories=lambda: (directory,), on_change=tell)
+
+
+def follow_configuration(
+    options: ProcessOptions, overrides: Overrides, post: Post, selection: Selection | None
+) -> PathWatch[Any] | None:
+    """The watch of the files that may be the configuration; with a ``selection`` those that it chooses from.
+
+    Where there is nothing to follow and nothing to choose, flags and environment are posted at once.
+    """
+    if selection is not None:
+        return selection.build_watch()
+    from nvdp.services.configuration import ConfigurationFile  # noqa: PLC0415 - brings YAML, see ``app.daemon``
+
+    configuration = ConfigurationFile(options.config_file, overrides, post)
+    watch = configuration.build_watch()
+    if watch is None:
+        configuration.read()
+    return watch

@@ -1,7 +1,8 @@
-"""Which boot of the host this is: what happened to hardware before another one is over."""
+"""Which boot of the host this is, and how long ago it was: what happened to hardware before another one is over."""
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -13,3 +14,11 @@ def load_boot_id(path: Path = _BOOT_ID) -> str:
         return path.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError):
         return ""
+
+
+def find_boot_age_s() -> float | None:
+    """Seconds since the host booted, with those that it slept; None where the kernel does not tell."""
+    try:
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+    except OSError:
+        return None

@@ -13,6 +13,7 @@ from nvdp.model.listing import DeviceListStrategy
 from nvdp.model.mps import MpsGrants
 from nvdp.model.status import Status
 from nvdp.planning.course import Record
+from nvdp.planning.labels import LabelFacts
 from nvdp.services.adoption import Adoption
 from nvdp.services.offers import Offers
 from nvdp.services.specs import SpecWriter
@@ -104,7 +105,8 @@ class Collaborators(msgspec.Struct, frozen=True, kw_only=True):
     """Whom the supervisor sends commands to.
 
     ``restart`` starts a service anew by the name of its thread, and is false for a name that it does not know;
-    ``look_now`` makes every service look at its source at once (SIGHUP).
+    ``look_now`` makes every service look at its source at once (SIGHUP). ``label`` is told what the node's labels are
+    made of, after every turn with a scan that the driver answered in full.
     """
 
     adoption: Adoption
@@ -122,3 +124,4 @@ class Collaborators(msgspec.Struct, frozen=True, kw_only=True):
     restart: Callable[[str], bool]
     look_now: Callable[[], None]
     publish_status: Callable[[Status], None]
+    label: Callable[[LabelFacts], None]

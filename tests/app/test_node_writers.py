@@ -8,7 +8,8 @@ from random import Random
 
 import pytest
 
-from nvdp.app.node_writers import build_event_log, build_node_writers
+from nvdp.app.cluster import build_event_log
+from nvdp.app.node_writers import build_node_writers
 from nvdp.cluster.access import ServiceAccountAccess
 from nvdp.cluster.api import Api
 from nvdp.cluster.contact import Contact

@@ -66,6 +66,9 @@ class Scene:
     def edit(self, **texts):
         self.server.store.edit("configmaps", "configs", lambda found: found["data"].update(texts), namespace="nvdp")
 
+    def reads(self, entry):
+        return self.service._entries.texts[entry]
+
     def next(self):
         return self.posted.get(timeout=10)
 
@@ -112,7 +115,8 @@ def test_label_and_edits_are_followed_within_a_second(start):
     for number in range(3):
         times.append(scene.time_change(lambda: scene.label("base"), "base"))
         times.append(scene.time_change(lambda number=number: scene.edit(base=f"# {number}\n"), "base"))
-        scene.edit(mixed=f"# {number}\n")  # nobody's here
+        scene.edit(mixed=f"# {number}\n")  # nobody's here; each object is told by a watch of its own
+        wait_until(lambda number=number: scene.reads("mixed") == f"# {number}\n".encode(), what="the edit of the other entry")
         times.append(scene.time_change(lambda: scene.label("mixed"), "mixed"))
     assert sorted(times)[len(times) // 2] < SOON_S  # others use this machine too
     assert scene.posted.empty()

@@ -125,14 +125,18 @@ class Start:
         config: dict[str, Any] | str | None = None,
         *flags: str | Path,
         config_file: Path | None = None,
+        by_label: bool = False,
         wait: bool = False,
         **options: Any,
     ) -> Daemon:
-        """``config`` is published first (none: the file stays as it is). With ``wait`` the kubelet has its list."""
+        """``config`` is published first (none: the file stays as it is). With ``wait`` the kubelet has its list.
+
+        ``by_label``: there is no file; ``flags`` say what the node's label chooses from.
+        """
         if config is not None:
             self._config_map.publish(config)
         daemon = Daemon(
-            *("--config-file", config_file or self._config_map.file),
+            *(() if by_label else ("--config-file", config_file or self._config_map.file)),
             *("--kubelet-root", self._kubelet.directory.parent),
             *self._machine.flags,
             *("--state-dir", self._root / "state", "--run-dir", self._root / "run", "--mps-dir", self._root / "mps"),

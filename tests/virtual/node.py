@@ -109,6 +109,7 @@ class VirtualNode:
                 restart=self._restart,
                 look_now=self._look_now,
                 publish_status=self.record.statuses.append,
+                label=self.record.labelled.append,
             ),
             held=self._last_answer,
             clock=lambda: self.clock.now,

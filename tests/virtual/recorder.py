@@ -5,6 +5,7 @@ from __future__ import annotations
 from nvdp.host.state import AppliedConfig
 from nvdp.model.reasons import Level, Reason
 from nvdp.model.status import Status
+from nvdp.planning.labels import LabelFacts
 
 
 class Recorder:
@@ -24,6 +25,7 @@ class Recorder:
         self.counted: list[tuple[object, ...]] = []
         self.latencies: list[tuple[str, float]] = []
         self.statuses: list[Status] = []
+        self.labelled: list[LabelFacts] = []
 
     def forget(self) -> None:
         """The state directory is lost."""
