@@ -116,7 +116,7 @@ def test_label_and_edits_are_followed_within_a_second(start):
         times.append(scene.time_change(lambda: scene.label("base"), "base"))
         times.append(scene.time_change(lambda number=number: scene.edit(base=f"# {number}\n"), "base"))
         scene.edit(mixed=f"# {number}\n")  # nobody's here; each object is told by a watch of its own
-        wait_until(lambda number=number: scene.reads("mixed") == f"# {number}\n".encode(), what="the edit of the other entry")
+        wait_until(lambda number=number: f"# {number}\n".encode() == scene.reads("mixed"), what="the edit of the other")
         times.append(scene.time_change(lambda: scene.label("mixed"), "mixed"))
     assert sorted(times)[len(times) // 2] < SOON_S  # others use this machine too
     assert scene.posted.empty()
