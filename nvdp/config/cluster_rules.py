@@ -12,7 +12,7 @@ from nvdp.config.process import ProcessOptions
 from nvdp.errors import UsageError
 
 _SOURCES: Final = ("config-map", "config-dir")
-_NEED_NODE: Final = _SOURCES
+_NEED_NODE: Final = (*_SOURCES, "events", "node-condition", "startup-taint")
 _NEED_SOURCE: Final = ("default-config", "fallback-strategies", "node-label")
 
 

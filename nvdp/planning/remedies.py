@@ -279,6 +279,9 @@ TROUBLE: Final = {
     Reason.LABELS_FAILED.word: (
         "no GPU is offered less for it, and it is tried again by itself; docs/troubleshoot.md#labelsfailed has more"
     ),
+    Reason.NODE_WRITE_FAILED.word: (
+        "no GPU is offered less for it, and it is tried again by itself; docs/troubleshoot.md#nodewritefailed has more"
+    ),
     Reason.CONFIG_MOUNT_STATIC.word: "mount the ConfigMap as a directory, without subPath",
     Reason.SERVICE_RESTARTED.word: "a defect of nvdp: please report its log's line ServiceRestarted, with its trace",
 }

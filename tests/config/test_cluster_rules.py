@@ -31,6 +31,9 @@ WRONG = {
         {"NVDP_WRITE_LABELS": "auto"},
         "environment NVDP_WRITE_LABELS needs --node-name or NODE_NAME",
     ),
+    "events without a node": ({}, {"NVDP_EVENTS": "true"}, "environment NVDP_EVENTS needs --node-name or NODE_NAME"),
+    "a condition without a node": ({"node-condition": "a/B"}, {}, "flag --node-condition needs --node-name"),
+    "a taint without a node": ({"startup-taint": "a/b"}, {}, "flag --startup-taint needs --node-name"),
     "a default of nothing": (
         {"default-config": "a"},
         {},
@@ -62,6 +65,8 @@ def test_what_does_not_fit_together_is_wrong_usage(flags, environment, text):
         {"node-name": "n"},
         {"write-labels": "file"},
         {"write-labels": "node", "node-name": "n"},
+        {"events": "true", "node-condition": "a/B", "startup-taint": "a/b", "node-name": "n"},
+        {"events": "false"},
         {"config-map": "a", "node-name": "n"},
         {"config-dir": "/c", "node-name": "n"},
         {
