@@ -17,7 +17,12 @@ from nvdp.log import configure_log
 
 
 def play(daemon: type[Daemon]) -> None:
-    """Run ``daemon`` as ``nvdp run`` runs its own, with the command line of this process."""
+    """Run ``daemon`` as ``nvdp run`` runs its own, with the command line of this process.
+
+    It may only replace what ``Daemon`` has: a fault at a place that nobody comes by any more is none.
+    """
+    unknown = [name for name in vars(daemon) if not hasattr(Daemon, name)]
+    assert not unknown, unknown
 
     @click.command()
     @take_process_flags
