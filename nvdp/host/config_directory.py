@@ -35,7 +35,8 @@ def directory_fingerprint(directory: Path) -> DirectoryFingerprint:
     try:
         with os.scandir(directory) as entries:
             for entry in entries:
-                found = None if entry.name.startswith(_HIDDEN) or entry.is_dir() else config_fingerprint(Path(entry))
+                is_file = not entry.name.startswith(_HIDDEN) and not _is_directory(entry)
+                found = config_fingerprint(Path(entry)) if is_file else None
                 if found is not None:
                     files[entry.name] = found
                 if len(files) > _MOST_FILES:
@@ -47,6 +48,14 @@ def directory_fingerprint(directory: Path) -> DirectoryFingerprint:
     except OSError as error:
         return DirectoryFingerprint(problem=f"{directory}: cannot be read: {error.strerror}")
     return DirectoryFingerprint(files=files)
+
+
+def _is_directory(entry: os.DirEntry[str]) -> bool:
+    """False for a link that cannot be followed, as one in a circle: it leads nowhere, and the others are good."""
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
 
 
 def directory_settle_s(before: DirectoryFingerprint, after: DirectoryFingerprint) -> float:
