@@ -35,6 +35,7 @@ class Sight(msgspec.Struct, frozen=True, kw_only=True):
     ``config_map`` and ``directory`` are None while they are not known, and for good where there is none to be looked
     at: then their ``place`` is empty. The problems say why the API server does not tell, empty where it has not tried.
     ``is_late``: it was waited for long enough. ``keeps_one``: there is one that was applied on this node last.
+    ``has_news``: the label or the directory has changed since it was first seen.
     """
 
     node: str
@@ -47,6 +48,7 @@ class Sight(msgspec.Struct, frozen=True, kw_only=True):
     directory: Source | None = None
     is_late: bool = False
     keeps_one: bool = False
+    has_news: bool = False
 
 
 class Kind(enum.Enum):
@@ -88,12 +90,16 @@ def decide(sight: Sight, rules: Rules) -> Verdict | None:
 def _find_source(sight: Sight) -> Source | None:
     """The configurations that count: those of the ConfigMap once it was seen; the directory's until then.
 
-    Where there is a ConfigMap, the directory stands in for it only once the API server has failed, or had its time.
+    Where there is a ConfigMap, the directory stands in for it only once the API server had its time: the kubelet brings
+    an edit a minute later than the API server, and one request that fails is no reason to go back behind what was
+    applied last. That is at least as new as the directory, unless something has changed since.
     """
     if sight.config_map is not None:
         return sight.config_map
-    is_directory_enough = not sight.config_map_place or sight.is_late or bool(sight.config_map_problem)
-    return sight.directory if is_directory_enough else None
+    if not sight.config_map_place:
+        return sight.directory
+    is_behind = sight.keeps_one and not sight.has_news
+    return sight.directory if sight.is_late and not is_behind else None
 
 
 def _choose(label: str | None, source: Source, rules: Rules) -> Verdict:

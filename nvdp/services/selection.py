@@ -150,6 +150,8 @@ class SelectionService:
             self._sight = msgspec.structs.replace(self._sight, **changes)
             self._entries = self._entries if entries is None else entries
             self._files = self._files if files is None else files
+            if _is_other(before[0].label, self._sight.label) or (before[0].directory and before[2] != self._files):
+                self._sight = msgspec.structs.replace(self._sight, has_news=True)
             if (self._sight, self._entries, self._files) != before:
                 self._is_fresh, self._changed_at = True, at
                 self._changed.notify_all()
@@ -205,6 +207,10 @@ class SelectionService:
 
     def _judge(self, text: bytes, name: str, chosen: Chosen, *, at: float) -> ConfigRead:
         return judge_text(text, name=name, overrides=self._overrides, at=at, chosen=chosen)
+
+
+def _is_other(before: str | None, label: str | None) -> bool:
+    return before is not None and label != before
 
 
 def _build_refusal(verdict: Verdict, *, at: float) -> ConfigRead:

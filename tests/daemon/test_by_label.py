@@ -12,7 +12,7 @@ import yaml
 from nvdp.config.load import parse_config
 from nvdp.host.state import AppliedConfig, State, StateDirectory
 from nvdp.model.chosen import Chosen
-from tests.cluster.server import ApiServer, hang
+from tests.cluster.server import ApiServer, answer, hang
 from tests.daemon.node import GPU, at_length, build_config, healthy
 from tests.daemon.process import LIMIT_S, Daemon, wait_until
 from tests.host.test_config_directory import mount
@@ -146,5 +146,14 @@ def test_a_slow_server_does_not_start_a_labelled_node_with_the_default(kubelet, 
     cluster.server.faults.clear()
     release.set()
     wait_count(kubelet, 8)
+    assert [line["config"] for line in daemon.log.of("ConfigApplied")] == ["configmap nvdp/configs:two"]
+    assert len(kubelet.messages(GPU)) == 1
+
+
+def test_one_refusal_does_not_bring_back_what_the_volume_still_has(kubelet, cluster, follow, root):
+    """The kubelet renews a mounted ConfigMap up to a minute after an edit that was followed already."""
+    mount(root / "configs", {**TEXTS, "two": TEXTS["four"]}, version="one")
+    cluster.server.faults.add(answer(429), verb="watch", resource="configmaps", times=1)
+    daemon = follow("--config-dir", root / "configs", count=8)
     assert [line["config"] for line in daemon.log.of("ConfigApplied")] == ["configmap nvdp/configs:two"]
     assert len(kubelet.messages(GPU)) == 1

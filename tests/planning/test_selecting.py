@@ -44,6 +44,7 @@ def entry(verdict):
         "the server fails": (ONLY_MAP, {"node_problem": "x", "config_map_problem": "x"}),
         "the label is not, and there are files": (ONLY_FILES, {"directory": FILES, "node_problem": "x"}),
         "the ConfigMap is not, and there are files": (BOTH, {"directory": FILES, "label": "old"}),
+        "one request for the ConfigMap fails": (BOTH, {"directory": FILES, "label": "old", "config_map_problem": "x"}),
         "a last one does not hurry": (BOTH, {"directory": FILES, "keeps_one": True, "node_problem": "x"}),
     }.values(),
 )
@@ -59,7 +60,6 @@ def test_with_label_and_configurations_it_is_decided_at_once():
 
 def test_the_config_map_counts_before_the_directory_and_that_while_the_server_fails():
     assert entry(see(BOTH, label="", config_map=MAP, directory=FILES)) == (PLACE, "base")
-    assert entry(see(BOTH, label="old", config_map_problem="denied", directory=FILES)) == (DIRECTORY, "old")
     assert entry(see(BOTH, label="old", is_late=True, directory=FILES)) == (DIRECTORY, "old")
     later = see(BOTH, label="mixed", config_map=MAP, config_map_problem="lost", directory=FILES, is_late=True)
     assert entry(later) == (PLACE, "mixed")
@@ -91,6 +91,13 @@ def test_late_the_last_one_applied_comes_before_any_default():
     verdict = see(ONLY_FILES, is_late=True, keeps_one=True, directory=FILES, node_problem="refused")
     assert (verdict.kind, verdict.chosen) == (Kind.WAITING, None)
     assert verdict.problem == f"node a: its label {KEY} is not known yet (refused); nvdp goes on by itself once it is"
+
+
+def test_late_the_last_one_applied_comes_before_files_that_may_be_older_until_something_changes():
+    seen = {"is_late": True, "keeps_one": True, "directory": FILES, "label": "old", "config_map_problem": "denied"}
+    assert see(BOTH, **seen).kind is Kind.WAITING
+    assert entry(see(BOTH, **seen, has_news=True)) == (DIRECTORY, "old")
+    assert entry(see(ONLY_FILES, **seen)) == (DIRECTORY, "old")
 
 
 def test_late_and_without_a_last_one_it_is_the_default_of_the_directory_which_says_so():
@@ -131,6 +138,7 @@ SIGHTS = st.builds(
     directory=st.none() | NAMES.map(lambda names: Source(DIRECTORY, names)),
     is_late=st.booleans(),
     keeps_one=st.booleans(),
+    has_news=st.booleans(),
 )
 OPTIONS = st.builds(
     Rules, default=st.sampled_from(["", "base"]), fallbacks=st.lists(st.sampled_from(Fallback), unique=True).map(tuple)
@@ -155,6 +163,9 @@ def test_no_node_has_another_configuration_than_its_label_says_because_the_serve
         assert verdict.place == DIRECTORY
     if sight.config_map is not None:
         assert verdict.place == PLACE
+    else:
+        assert sight.is_late
+        assert sight.has_news or not sight.keeps_one
 
 
 @given(SIGHTS, OPTIONS)

@@ -218,6 +218,21 @@ def test_without_an_answer_and_without_a_last_one_it_is_the_default_of_the_direc
     assert scene.next().source == f"{PLACE}:mixed"
 
 
+@pytest.mark.parametrize("news", ["label", "directory"])
+def test_after_a_last_one_the_directory_stands_in_for_the_config_map_from_a_change_on(start, tmp_path, news):
+    mount(tmp_path, TEXTS, version="one")
+    scene = start(directory=tmp_path, keeps_one=True, limit_s=0.0)
+    scene.next()
+    wait_until(lambda: scene.service._sight.directory is not None, what="a look at the directory")
+    scene.label("base")
+    assert scene.next().problems[0].startswith(f"{PLACE} is not known yet")
+    if news == "label":
+        scene.label("mixed")
+    else:
+        mount(tmp_path, TEXTS | {"base": "version: v1\ndevices: {}\n"}, version="two")
+    assert scene.next().source == str(tmp_path / ("mixed" if news == "label" else "base"))
+
+
 def test_a_directory_is_followed_through_swaps_writes_and_its_absence(start, tmp_path):
     configs = tmp_path / "configs"
     mount(configs, TEXTS, version="one")
