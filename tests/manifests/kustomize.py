@@ -128,7 +128,7 @@ def identity(found: Object) -> tuple[str, str, str, str]:
 
 
 def load(path: Path) -> list[Object]:
-    return [found for found in yaml.safe_load_all(path.read_text()) if found]
+    return [found for found in yaml.load_all(path.read_text(), Loader=yaml.CSafeLoader) if found]
 
 
 def load_one(path: Path) -> Object:
