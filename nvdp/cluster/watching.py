@@ -16,6 +16,7 @@ from nvdp.planning.following import (
     QUIET_S,
     Following,
     begin,
+    goes_back,
     note_ended,
     note_failed,
     note_heard,
@@ -138,20 +139,28 @@ class ObjectWatch:
             if error.fault is not ClusterFault.MISSING:
                 raise
             found = None
+        about = {} if found is None else _get_metadata(found)
+        if found is not None and about.get("name") != self._path.name:
+            text = f"get {self._path}: the API server sent something else"
+            raise ClusterError(text, fault=ClusterFault.UNREACHABLE)
         self._show(found)
+        self._state = note_heard(self._state, _get_version(about))  # what the watch tells may be older
 
     def _take(self, event: WatchEvent) -> None:
-        metadata = event.object.get("metadata")
-        about = metadata if isinstance(metadata, dict) else {}
+        about = _get_metadata(event.object)
+        version = _get_version(about)
+        is_ours = event.kind == _BOOKMARK or about.get("name") == self._path.name
+        if is_ours and goes_back(self._state, version):
+            text = f"watch {self._path}: the API server goes back from version {self._state.version} to {version}"
+            raise ClusterError(text, fault=ClusterFault.GONE)
         if event.kind == _BOOKMARK:
             if not self._state.version:
                 self._show(None)  # had it been there, it would have been told first
-        elif about.get("name") == self._path.name:
+        elif is_ours:
             self._show(None if event.kind == _DELETED else event.object)
         else:
             return  # a server that does not select: this is none of ours
-        version = about.get("resourceVersion")
-        self._note_well(version if isinstance(version, str) else "")
+        self._note_well(version)
 
     def _note_well(self, version: str) -> None:
         self._state = note_heard(self._state, version)
@@ -214,3 +223,13 @@ class ObjectWatch:
         told_at = self._contact.find_due()
         assert state.open_at is not None
         return state.open_at if told_at is None else min(state.open_at, told_at)
+
+
+def _get_metadata(found: Mapping[str, Any]) -> Mapping[str, Any]:
+    metadata = found.get("metadata")
+    return metadata if isinstance(metadata, dict) else {}
+
+
+def _get_version(about: Mapping[str, Any]) -> str:
+    version = about.get("resourceVersion")
+    return version if isinstance(version, str) else ""

@@ -11,6 +11,7 @@ anew only after a watch that lived for a while: a server that accepts and then e
 
 from __future__ import annotations
 
+import re
 from random import Random
 from typing import Final
 
@@ -24,6 +25,9 @@ _LEAST_PART: Final = 0.25
 _LIVED_S: Final = 20.0
 _AGAIN_S: Final = (0.1, 1.0)  # after an end in good order, or a version that is too old: soon, but not all at once
 RETRY_AFTER_MOST_S: Final = 120.0
+_TRIES: Final = 3  # of one version at a server that answers
+_OUTAGES: Final = frozenset({ClusterFault.UNREACHABLE, ClusterFault.THROTTLED, ClusterFault.DENIED})
+_VERSION_FORM: Final = re.compile(r"[0-9]{1,30}")
 QUIET_S: Final = 2.0
 """A watch without a version that tells nothing for so long is of an object that is not there, as a rule."""
 
@@ -58,6 +62,15 @@ def note_heard(state: Following, version: str = "") -> Following:
     return msgspec.structs.replace(state, version=version) if version else state
 
 
+def goes_back(state: Following, version: str) -> bool:
+    """Whether this version is older than what was heard: a server with another past, as after its etcd was restored,
+    or one that tells things out of order. Versions of one resource grow, and are decimal numbers; of others it is not
+    known.
+    """
+    versions = (version, state.version)
+    return all(map(_VERSION_FORM.fullmatch, versions)) and int(version) < int(state.version)
+
+
 def note_ended(state: Following, now: float, *, random: Random) -> Following:
     """The server ended the watch in good order, or the connection broke: as a rule it can be asked again."""
     if _has_lived(state, now):
@@ -77,7 +90,8 @@ def note_failed(
     """No watch could be opened, or it told an error. ``problem`` is the sentence about it, for people.
 
     A version that is too old is none: the present state tells all that there is. If that happens again before a watch
-    has lived, the server is not well.
+    has lived, the server is not well. So it is with a version that the server refuses for whatever reason: it must not
+    be asked for again for ever.
     """
     if _has_lived(state, now):
         state = _forgive(state)
@@ -85,7 +99,9 @@ def note_failed(
         state = msgspec.structs.replace(state, version="", too_old=state.too_old + 1)
         if state.too_old == 1:
             return _wait(state, now, random.uniform(*_AGAIN_S))
-    state = msgspec.structs.replace(state, problem=problem)
+    is_version_doubted = fault not in _OUTAGES and (fault is not ClusterFault.FAILED or state.failures + 1 >= _TRIES)
+    version = "" if is_version_doubted else state.version
+    state = msgspec.structs.replace(state, problem=problem, version=version)
     return _back_off(state, now, random=random, least_s=min(RETRY_AFTER_MOST_S, max(0.0, retry_after_s or 0.0)))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from random import Random
 
@@ -11,7 +12,8 @@ from nvdp.cluster.contact import Contact
 from nvdp.cluster.watching import ObjectWatch
 from nvdp.model.cluster import build_config_map_path, build_node_path
 from nvdp.model.reasons import Reason
-from tests.cluster.server import ApiServer, answer, garbage, stream_error
+from nvdp.planning.following import note_heard
+from tests.cluster.server import ApiServer, answer, garbage, slow, stream_error
 from tests.daemon.process import wait_until
 
 NODE = build_node_path("gpu-a3")
@@ -230,5 +232,62 @@ def test_it_may_be_started_again_after_a_crash(api, server: ApiServer) -> None:
     sight.watch._on_seen = good
     sight.watch.start()
     sight.wait_labels(zone="b")
+    sight.watch.stop()
+    sight.watch._thread.join(5)
+
+
+RESTORED = {"metadata": {"name": "gpu-a3", "labels": {"zone": "restored"}, "resourceVersion": "7"}}
+
+
+def write_event(kind: str, found: object) -> bytes:
+    return json.dumps({"type": kind, "object": found}).encode() + b"\n"
+
+
+def write_stream(*events: bytes) -> bytes:
+    """An answer that goes on after these events."""
+    chunks = b"".join(b"%x\r\n%s\r\n" % (len(event), event) for event in events)
+    return b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        write_event("BOOKMARK", {"kind": "Node", "metadata": {"resourceVersion": "7"}}),
+        write_event("MODIFIED", RESTORED),
+        write_event("DELETED", RESTORED),
+    ],
+    ids=["a bookmark", "a change", "a deletion"],
+)
+def test_a_server_that_goes_back_is_asked_for_the_present_state(sight, server: ApiServer, told: bytes) -> None:
+    """Its etcd was restored, or it tells things out of order: neither is believed, and nothing is waited for."""
+    sight.wait_labels(zone="b")
+    server.faults.add(slow(b"", every_s=0.05, head=write_stream(told)), verb="watch", times=1)
+    server.end_watches()
+    wait_until(lambda: len(server.journal.of(verb="watch", code=200)) == 2, what="the present state")
+    assert server.journal.of()[-1].version == ""
+    assert {str(seen.object["metadata"]["labels"]) for seen in sight.seen} == {"{'zone': 'b'}"}
+    server.store.label("gpu-a3", zone="c")
+    sight.wait_labels(zone="c")
+    assert sight.logged == []
+
+
+def test_a_version_that_the_server_refuses_is_given_up(sight, server: ApiServer) -> None:
+    sight.wait_labels(zone="b")
+    sight.watch._state = note_heard(sight.watch._state, "no number")
+    server.faults.add(answer(400, "invalid resource version"), verb="watch", times=1)
+    server.end_watches()
+    wait_until(lambda: server.journal.of(code=400), what="a refusal")
+    server.store.label("gpu-a3", zone="c")
+    sight.wait_labels(zone="c")
+    assert [entry.version for entry in server.journal.of()] == ["", "no number", ""]
+
+
+def test_what_is_looked_up_is_believed_only_if_it_is_what_was_asked_for(api, server: ApiServer) -> None:
+    server.faults.add(slow(b"", every_s=0.05, head=write_stream()), verb="watch", times=1)
+    server.faults.add(garbage(b'{"kind": "Status", "metadata": {}}'), verb="get", times=1)
+    sight = Sight(api)
+    sight.watch.start()
+    sight.wait_labels(zone="b")
+    assert all(seen.object is None or seen.object["kind"] == "Node" for seen in sight.seen)
     sight.watch.stop()
     sight.watch._thread.join(5)
