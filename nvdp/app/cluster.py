@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from random import Random
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -24,6 +24,7 @@ from nvdp.services.events import ConfigRead
 if TYPE_CHECKING:
     from nvdp.app.node_writers import NodeWriters
     from nvdp.cluster.api import Api
+    from nvdp.cluster.contact import Contact
     from nvdp.cluster.watching import ObjectWatch
     from nvdp.planning.labels import LabelFacts
     from nvdp.services.labelling import LabelService
@@ -58,6 +59,7 @@ class ClusterParts(msgspec.Struct, frozen=True):
     labels: LabelService[LabelFacts] | None = None
     writers: NodeWriters | None = None
     watches: tuple[ObjectWatch, ...] = ()
+    contact: Contact | None = None
 
     @property
     def services(self) -> tuple[Service, ...]:
@@ -82,9 +84,11 @@ class ClusterParts(msgspec.Struct, frozen=True):
                 part.look()
 
     def find_troubles(self) -> Iterator[Trouble]:
-        """What cannot be written. Any thread."""
-        if self.labels is not None and self.labels.trouble is not None:
-            yield self.labels.trouble
+        """What cannot be read or written. Any thread."""
+        for part in (self.contact, self.labels):
+            trouble = part.trouble if part is not None else None
+            if trouble is not None:
+                yield trouble
         if self.writers is not None:
             yield from self.writers.find_troubles()
 
@@ -142,7 +146,9 @@ def build_cluster_parts(
     config_map = builder.find_config_map()
     if selection is not None and config_map is not None:
         watches.append(builder.build_watch(config_map, name="configmap", on_seen=selection.see_config_map))
-    return ClusterParts(selection=selection, labels=labels, writers=writers, watches=tuple(watches))
+    return ClusterParts(
+        selection=selection, labels=labels, writers=writers, watches=tuple(watches), contact=builder.contact
+    )
 
 
 class _Builder:
@@ -154,7 +160,7 @@ class _Builder:
         self._log = log
         self._counts = counts
         self._api: Api | None = None
-        self._contact: Any = None
+        self.contact: Contact | None = None  # of those that watch
 
     def build_selection(
         self, overrides: Overrides, *, post: Callable[[ConfigRead], None], keeps_one: bool
@@ -193,14 +199,14 @@ class _Builder:
         from nvdp.cluster.contact import Contact  # noqa: PLC0415 - only for what reads
         from nvdp.cluster.watching import ObjectWatch  # noqa: PLC0415 - as above
 
-        if self._contact is None:
-            self._contact = Contact(self._log)
+        if self.contact is None:
+            self.contact = Contact(self._log)
         return ObjectWatch(
             self._find_api(),
             path,
             name=name,
             on_seen=on_seen,
-            contact=self._contact,
+            contact=self.contact,
             first_delay_s=self._delays.ask_s,
         )
 

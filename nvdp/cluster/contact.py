@@ -12,8 +12,10 @@ import msgspec
 from nvdp.errors import ClusterFault
 from nvdp.log import Log
 from nvdp.model.reasons import Reason
+from nvdp.model.status import Trouble
 
 PATIENCE_S: Final = 60.0
+NOT_FOLLOWED: Final = "the node stays as it is, and what changes in the cluster is not followed meanwhile"
 _STAYS: Final = "The node stays as it is, and the API server is asked again"
 
 
@@ -40,6 +42,15 @@ class Contact:
         self._troubles: dict[str, _Trouble] = {}
         self._told: set[str] = set()  # whose refusal was
         self._lost_since: float | None = None
+
+    @property
+    def trouble(self) -> Trouble | None:
+        """Why the server is lost, as long as it is: what somebody has to act on before anything else."""
+        with self._lock:
+            if self._lost_since is None or not self._troubles:
+                return None
+            shown = min(self._troubles.values(), key=lambda one: (one.fault is not ClusterFault.DENIED, one.since))
+        return Trouble(reason=Reason.API_SERVER_LOST.word, text=f"{shown.text}; {NOT_FOLLOWED}")
 
     def find_due(self) -> float | None:
         """When ``look`` has something to tell, in seconds of the clock, if nothing changes."""

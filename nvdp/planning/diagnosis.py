@@ -251,8 +251,11 @@ _RULES: Final[tuple[Callable[[Status], Iterator[Finding]], ...]] = (
 
 def _explain_start(status: Status) -> Finding:
     """Not ready, and nothing is wrong: it has not come far enough."""
-    what = "asking the driver for the first time" if status.config.hash else "reading the configuration"
-    remedy = "wait; a driver may take a minute to start"
+    if status.config.hash:
+        what, remedy = "asking the driver for the first time", "wait; a driver may take a minute to start"
+    else:
+        what = "reading the configuration"
+        remedy = "wait; where the node's label chooses it, the API server may be asked a minute later, by chance"
     return Finding(reason=status.reason, gravity=Gravity.NOT_READY, cause=f"nvdp is {what}", remedy=remedy)
 
 

@@ -34,8 +34,8 @@ DRIVER_ERRORS: Final = {
 
 CONFIG_MISSING: Final = "create it (is it a key of the ConfigMap?), or see --config-file, --config-map, --config-dir"
 CONFIG_UNKNOWN: Final = (
-    "kubectl label node NODE --overwrite KEY=NAME with a name that there is, or add it to the ConfigMap. It is "
-    "followed by itself"
+    "give the node one of the names that there are (kubectl label node NODE --overwrite KEY=NAME), or the ConfigMap an "
+    "entry of that name. It is followed by itself"
 )
 CONFIG_WAITING: Final = "see what keeps the API server from answering (APIServerLost). It is followed by itself"
 
@@ -277,10 +277,17 @@ TROUBLE: Final = {
     Reason.STATE_DAMAGED.word: "space and permissions of --state-dir: df -h; it is tried again by itself",
     Reason.CDI_FAILED.word: CDI,
     Reason.LABELS_FAILED.word: (
-        "no GPU is offered less for it, and it is tried again by itself; docs/troubleshoot.md#labelsfailed has more"
+        "put right what it says: a right that is missing comes with the component of --write-labels; "
+        "docs/troubleshoot.md#labelsfailed has more. Tried again by itself, and no GPU is offered less for it"
     ),
     Reason.NODE_WRITE_FAILED.word: (
-        "no GPU is offered less for it, and it is tried again by itself; docs/troubleshoot.md#nodewritefailed has more"
+        "put right what it says: a right that is missing comes with the component of the feature, and what may be "
+        "written to the Node stands in the ConfigMap nvdp-node-writes; docs/troubleshoot.md#nodewritefailed has more. "
+        "Tried again by itself, and no GPU is offered less for it"
+    ),
+    Reason.API_SERVER_LOST.word: (
+        "a right that is missing comes with the component of the feature, see docs/cluster.md; else see to the API "
+        "server, and to the way there from the pod. It is asked again by itself"
     ),
     Reason.CONFIG_MOUNT_STATIC.word: "mount the ConfigMap as a directory, without subPath",
     Reason.SERVICE_RESTARTED.word: "a defect of nvdp: please report its log's line ServiceRestarted, with its trace",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nvdp.cluster.contact import Contact
+from nvdp.cluster.contact import NOT_FOLLOWED, Contact
 from nvdp.errors import ClusterFault
 from nvdp.model.reasons import Reason
 
@@ -85,3 +85,23 @@ def test_an_outage_that_turns_out_to_be_a_refusal_is_told_as_one(scene: Scene) -
     scene.contact.look()
     scene.contact.note_failed("node", ClusterFault.DENIED, "not allowed")
     assert [text.partition(".")[0] for _, text in scene.lines] == ["refused", "not allowed"]
+
+
+def test_what_is_lost_is_a_trouble_until_it_is_back(scene: Scene) -> None:
+    scene.contact.note_failed("node", DOWN, "watch node: refused")
+    assert scene.contact.trouble is None, "a minute without an answer is none"
+    scene.now = 160.0
+    scene.contact.look()
+    trouble = scene.contact.trouble
+    assert trouble is not None
+    assert (trouble.reason, trouble.text) == ("APIServerLost", f"watch node: refused; {NOT_FOLLOWED}")
+    scene.contact.note_heard("node")
+    assert scene.contact.trouble is None
+
+
+def test_a_right_that_is_missing_is_the_trouble_that_is_shown(scene: Scene) -> None:
+    scene.contact.note_failed("node", DOWN, "watch node: refused")
+    scene.contact.note_failed("configmap", ClusterFault.DENIED, "watch configmap: not allowed")
+    trouble = scene.contact.trouble
+    assert trouble is not None
+    assert trouble.text.startswith("watch configmap: not allowed;")

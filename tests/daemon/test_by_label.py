@@ -11,6 +11,7 @@ import yaml
 
 from nvdp.config.load import parse_config
 from nvdp.host.state import AppliedConfig, State, StateDirectory
+from nvdp.http.control import load_status
 from nvdp.model.chosen import Chosen
 from tests.cluster.server import ApiServer, answer, hang
 from tests.daemon.node import GPU, at_length, build_config, healthy
@@ -157,3 +158,19 @@ def test_one_refusal_does_not_bring_back_what_the_volume_still_has(kubelet, clus
     daemon = follow("--config-dir", root / "configs", count=8)
     assert [line["config"] for line in daemon.log.of("ConfigApplied")] == ["configmap nvdp/configs:two"]
     assert len(kubelet.messages(GPU)) == 1
+
+
+def test_a_right_that_is_taken_away_is_shown_though_all_is_on_offer(kubelet, cluster, follow, root):
+    daemon = follow(count=8)
+    cluster.server.stop()
+    cluster.server.faults.add(answer(403, "no"), verb="watch", resource="configmaps")
+    cluster.server.start()
+    daemon.log.wait_for("APIServerLost")
+    (trouble,) = load_status(root / "run", timeout_s=LIMIT_S).troubles
+    assert trouble.reason == "APIServerLost"
+    assert "needs the right to watch configmaps" in trouble.text
+    assert daemon.wait_ready().status == 200
+
+    cluster.server.faults.clear()
+    daemon.look()
+    wait_until(lambda: not load_status(root / "run", timeout_s=LIMIT_S).troubles, what="no trouble")
