@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import re
 import ssl
 from http import HTTPStatus
 from typing import Any, Final
@@ -23,6 +24,8 @@ _FAULTS: Final = {
     429: ClusterFault.THROTTLED,
 }
 _SERVER_ERROR: Final = 500
+_REFUSALS: Final = frozenset({HTTPStatus.FORBIDDEN, HTTPStatus.UNPROCESSABLE_ENTITY})
+_ADMISSION: Final = re.compile(r"denied (the )?request")  # of a webhook and of a policy; RBAC says what one cannot do
 
 
 class Attempt(msgspec.Struct, frozen=True):
@@ -68,7 +71,7 @@ def build_fault(attempt: Attempt, status: int, message: str, *, retry_after_s: f
     if fault is None:
         fault = ClusterFault.FAILED if status >= _SERVER_ERROR else ClusterFault.REFUSED
     said = _shorten(message)
-    text = f"{attempt}: {_say(attempt, status)}" + (f": {said}" if said else "")
+    text = f"{attempt}: {_say(attempt, status, said)}" + (f": {said}" if said else "")
     return ClusterError(text, fault=fault, retry_after_s=retry_after_s)
 
 
@@ -86,7 +89,9 @@ def parse_retry_after(text: str) -> float | None:
     return RETRY_AFTER_MOST_S if len(text) > len("999") else min(RETRY_AFTER_MOST_S, float(text))
 
 
-def _say(attempt: Attempt, status: int) -> str:
+def _say(attempt: Attempt, status: int, said: str) -> str:
+    if status in _REFUSALS and _ADMISSION.search(said):
+        return f"an admission rule of the cluster refuses it ({status})"
     if status == HTTPStatus.UNAUTHORIZED:
         return "the API server does not know our credentials (401)"
     if status == HTTPStatus.FORBIDDEN:

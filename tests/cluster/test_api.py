@@ -87,3 +87,11 @@ def test_each_refusal_has_its_fault_and_the_servers_words(api, server, code, fau
     with pytest.raises(ClusterError, match=r"get node gpu-a3: .*: so it is said$") as caught:
         api.read(NODE)
     assert (caught.value.fault, caught.value.retry_after_s) == (fault, 7.0)
+
+
+def test_what_an_admission_rule_refuses_is_not_told_as_a_right_that_is_missing(api, server) -> None:
+    said = 'admission webhook "gate.example.com" denied the request: nodes are mine'
+    server.faults.add(answer(403, said), verb="patch")
+    with pytest.raises(ClusterError) as caught:
+        api.patch(NODE, {"metadata": {"labels": {"a": "b"}}})
+    assert str(caught.value) == f"patch node gpu-a3: an admission rule of the cluster refuses it (403): {said}"
