@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from pathlib import Path
+from typing import ClassVar
 
 import msgspec
 import pytest
@@ -65,7 +66,10 @@ class Driver:
 class Bench:
     """A service on a directory, with all that it posted and logged."""
 
+    made: ClassVar[list[Bench]] = []
+
     def __init__(self, directory: Path, driver: Driver, *, look_s=0.1):
+        self.made.append(self)
         self.directory = directory
         self.driver = driver
         self.posts = []
@@ -106,8 +110,13 @@ class Bench:
         wait_until(lambda: len(self.driver.looks) >= before + more)
 
     def rest(self):
-        """Have nothing done any more."""
+        """Have nothing changed any more."""
         self.service.want(CdiWish(enabled=False, keep=frozenset({"all"})))
+
+    def end(self):
+        """Where nothing is wished and nothing kept, nothing is looked at."""
+        self.driver.open.set()
+        self.service.want(CdiWish(enabled=False))
 
     def resolves(self):
         return frozenset(load_names(self.directory))
@@ -118,6 +127,14 @@ def wait_until(predicate):
     while not predicate():
         assert time.monotonic() < deadline
         time.sleep(0.005)
+
+
+@pytest.fixture(autouse=True)
+def all_ended():
+    """A service cannot be stopped. None goes on to look ten times a second when its test is over."""
+    yield
+    while Bench.made:
+        Bench.made.pop().end()
 
 
 @pytest.fixture
