@@ -18,7 +18,7 @@ from tests.bench.processes import count_files, count_threads, load_memory
 
 FULL = os.environ.get("NVDP_CAMPAIGN") == "full"
 RECONNECTS = 10_000
-ROUNDS = 1000 if FULL else 40
+ROUNDS = 1000 if FULL else 12
 SHARE = 4
 _MORE = 6
 _WINDOW_S = 1.1

@@ -145,9 +145,10 @@ def leave_out_time(answer):
     ]
 
 
+@pytest.mark.campaign
 def test_what_the_kubelet_gets_is_what_was_planned_for_each_file(kubelet, start, plan, config_map, keeper):
     start(FILES["all sliced"], wait=True)
-    for config in FILES.values():
+    for config in list(FILES.values())[:: 1 if FULL else 2]:
         offline, live = plan.offline(config), plan.json(config)
         assert leave_out_time(offline) == leave_out_time(live)
         assert healthy_of(offline) == healthy_of(live)
@@ -160,7 +161,7 @@ def test_what_the_kubelet_gets_is_what_was_planned_for_each_file(kubelet, start,
 def test_it_is_so_too_while_pods_hold_what_they_got_before(kubelet, start, plan, config_map):
     start(FILES["all sliced"], wait=True)
     held = {one for name in ("a", "b") for one in kubelet.admit(name, {"main": {GPU: 1}}).ids(GPU)}
-    for config in list(reversed(FILES.values()))[:: 1 if FULL else 2]:
+    for config in list(reversed(FILES.values()))[:: 1 if FULL else 2]:  # those that are left out above
         offline, live = plan.offline(config), plan.json(config)
         assert leave_out_time(offline) == leave_out_time(live)
         config_map.publish(config)

@@ -13,13 +13,14 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.timeout(
-    240
-)  # an environment takes four seconds to make, and many times that on a busy machine
-
-slow = pytest.mark.skipif(
-    os.environ.get("NVDP_CAMPAIGN") != "full", reason="makes several environments; `make campaign` does it"
-)
+pytestmark = [
+    pytest.mark.campaign,
+    pytest.mark.timeout(240),  # an environment takes four seconds to make, and many times that on a busy machine
+    pytest.mark.skipif(
+        os.environ.get("NVDP_CAMPAIGN") != "full",
+        reason="makes several environments; `.ci/run` makes one of a clean clone, and `make campaign` does it",
+    ),
+]
 
 ROOT = Path(__file__).resolve().parents[2]
 BACKEND = """
@@ -131,8 +132,6 @@ def test_a_changed_lock_is_followed_without_starting_over(checkout: Checkout):
     assert (checkout.ask("import payload; print(payload.version)"), checkout.made_at()) == ("2.0", before)
 
 
-@slow
-@pytest.mark.campaign
 def test_a_failed_installation_shows_the_installers_words_and_what_it_left_is_made_anew(checkout: Checkout):
     checkout.lock("runtime", "2.0")
     good = (checkout.root / ".ci/runtime.lock").read_text()
@@ -150,8 +149,6 @@ def test_a_failed_installation_shows_the_installers_words_and_what_it_left_is_ma
     assert checkout.setup().stderr == ""
 
 
-@slow
-@pytest.mark.campaign
 def test_development_brings_all_of_runtime(checkout: Checkout):
     (checkout.root / ".ci/runtime.lock").write_text(make_wheel(checkout.wheels, "payload", "1.0"))
     assert checkout.setup("dev").returncode == 0
@@ -159,8 +156,6 @@ def test_development_brings_all_of_runtime(checkout: Checkout):
     assert checkout.setup("runtime").stderr == ""
 
 
-@slow
-@pytest.mark.campaign
 def test_a_checkout_that_was_moved_gets_an_environment_of_its_own(checkout: Checkout, tmp_path: Path):
     moved = Checkout(tmp_path)
     shutil.rmtree(moved.root)

@@ -19,7 +19,7 @@ from tests.planning.histories import Node
 from tests.planning.walks import draw_history, find_fault, tell
 
 FULL = os.environ.get("NVDP_CAMPAIGN") == "full"
-FIXED = range(200 if FULL else 2)
+FIXED = range(200 if FULL else 1)
 FRESH = 50 if FULL else 1
 STEPS = 1000
 # For a planted defect, until it is found: seeds, and how far to go; those before the range show them all.
