@@ -67,7 +67,7 @@ class ClusterOptions(msgspec.Struct, frozen=True, kw_only=True, rename=camel_key
     namespace: Annotated[
         str,
         Setting(
-            "namespace of this pod",
+            "namespace of this pod, where its ConfigMap and the object with the labels are",
             ("namespace",),
             ("NAMESPACE",),
             form=r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?",
@@ -75,7 +75,9 @@ class ClusterOptions(msgspec.Struct, frozen=True, kw_only=True, rename=camel_key
             default_text="that of the service account",
         ),
     ] = ""
-    pod_name: Annotated[str, Setting("name of this pod", ("pod-name",), ("POD_NAME",))] = ""
+    pod_name: Annotated[
+        str, Setting("name of this pod, which is to own the object with the labels", ("pod-name",), ("POD_NAME",))
+    ] = ""
     node_label: Annotated[
         str,
         Setting(

@@ -32,7 +32,10 @@ DRIVER_ERRORS: Final = {
 }
 """By ``DriverStatus.error``, before the state is looked at."""
 
-CONFIG_MISSING: Final = "create it (is it a key of the ConfigMap?), or see --config-file, --config-map, --config-dir"
+CONFIG_MISSING: Final = (
+    "create it under that name, a file as a key of the ConfigMap; --config-file, --config-map or --config-dir name "
+    "another. It is followed by itself"
+)
 CONFIG_UNKNOWN: Final = (
     "give the node one of the names that there are (kubectl label node NODE --overwrite KEY=NAME), or the ConfigMap an "
     "entry of that name. It is followed by itself"
