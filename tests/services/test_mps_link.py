@@ -6,6 +6,7 @@ import queue
 import threading
 import time
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -31,16 +32,35 @@ def report(*, at: float | None = None, **facts) -> MpsReport:
 class Node:
     """A directory of MPS, and a link that looks at it."""
 
+    made: ClassVar[list[Node]] = []
+
     def __init__(self, directory: Path, times: Times) -> None:
+        self.made.append(self)
+        self._ago_s = 0.0
         self.directory = directory
         self.posted: queue.SimpleQueue = queue.SimpleQueue()
-        self.link = MpsLink(self.posted.put, mps_dir=directory, boot_id=BOOT, times=times)
+        self.link = MpsLink(self.posted.put, mps_dir=directory, boot_id=BOOT, times=times, clock=self._clock)
+
+    def _clock(self) -> float:
+        return time.monotonic() - self._ago_s
+
+    def end(self) -> None:
+        """The next look is a day away."""
+        self._ago_s = 86400.0
 
     def write(self, **facts) -> None:
         write_report(self.directory, report(**facts))
 
     def next_view(self) -> MpsView:
         return self.posted.get(timeout=10).view
+
+
+@pytest.fixture(autouse=True)
+def all_ended():
+    """A link cannot be stopped. None goes on to look a hundred times a second when its test is over."""
+    yield
+    while Node.made:
+        Node.made.pop().end()
 
 
 @pytest.fixture
