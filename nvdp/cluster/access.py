@@ -137,19 +137,26 @@ def build_way(source: Source, authorization: str, *, trust: Trust) -> Way:
         parts = urlsplit(source.server)
         host, port = parts.hostname or "", parts.port or _PORTS[parts.scheme]
     except (ValueError, KeyError) as error:
-        raise _refuse(f"the API server's address is none: {quote(source.server)}") from error
-    if not host:
-        raise _refuse(f"the API server's address is none: {quote(source.server)}")
+        raise _refuse(f"the API server's address is none: {_show_address(source.server)}") from error
+    server_name = source.server_name or host
+    if not host or not (host + server_name).isprintable():
+        raise _refuse(f"the API server's address, or tls-server-name, is none: {_show_address(source.server)}")
     if not authorization.isascii() or not authorization.isprintable():
         raise _refuse("the credentials for the API server are no text that can be sent")
     return Way(
         host=host,
         port=port,
         prefix=parts.path.rstrip("/"),
-        server_name=source.server_name or host,
+        server_name=server_name,
         context=trust.find_context(source) if parts.scheme == "https" else None,
         authorization=authorization,
     )
+
+
+def _show_address(server: str) -> str:
+    """Without a password that stands in it."""
+    before, at, rest = server.rpartition("@")
+    return quote(f"{before.partition('//')[0]}//…@{rest}" if at else server)
 
 
 def _build_context(source: Source) -> ssl.SSLContext:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import resource
 import shutil
 import stat
 import subprocess
@@ -19,10 +20,12 @@ from hypothesis import strategies as st
 
 from nvdp.cluster.access import ServiceAccountAccess
 from nvdp.cluster.api import Api
+from nvdp.cluster.exec_plugin import run_plugin
 from nvdp.cluster.reaching import build_access
 from nvdp.errors import ClusterError, ClusterFault
 from nvdp.model.cluster import build_node_path
 from tests.cluster.server import TLS, TOKEN, USER, ApiServer
+from tests.daemon.process import wait_until
 
 NODE = build_node_path("gpu-a3")
 
@@ -234,6 +237,17 @@ def test_a_plugin_that_fails_is_told_without_its_words(server: ApiServer, tmp_pa
     assert told in refuse(build_access(path))
 
 
+@pytest.mark.parametrize("last_words", ["cat /dev/zero", "sleep 60"])
+def test_a_plugin_that_does_not_end_is_killed_with_all_that_it_started(tmp_path: Path, last_words: str) -> None:
+    script = f"sleep 60 & echo $! > {tmp_path}/child; {last_words}"
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(ClusterError, match=r"did not end within 0\.5 s, or wrote too much"):
+        run_plugin({"command": "sh", "args": ["-c", script]}, directory=tmp_path, limit_s=0.5)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < before + 50_000, "KiB: what it writes is not kept"
+    child = Path("/proc", (tmp_path / "child").read_text().strip(), "stat")
+    wait_until(lambda: not child.exists() or child.read_text().split()[2] == "Z", what="the end of what it started")
+
+
 def edit(path: Path, change) -> Path:
     document = json.loads(json.dumps(yaml.safe_load(path.read_text())))
     change(document)
@@ -258,6 +272,14 @@ MISTAKES = {
     "bad-port": (
         lambda d: d["clusters"][0]["cluster"].update(server="https://x:y"),
         "the API server's address is none",
+    ),
+    "a-password-in-it": (
+        lambda d: d["clusters"][0]["cluster"].update(server=f"https://x:{TOKEN}@x:y"),
+        'the API server\'s address is none: "https://…@x:y"',
+    ),
+    "no-name": (
+        lambda d: d["clusters"][0]["cluster"].update({"tls-server-name": "a\0b"}),
+        "the API server's address, or tls-server-name, is none",
     ),
     "no-base64": (
         lambda d: d["clusters"][0]["cluster"].update({"certificate-authority-data": "%"}),
