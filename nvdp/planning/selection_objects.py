@@ -21,10 +21,14 @@ _BINARY: Final = "is binary data; a configuration is a text, under data"
 
 
 class Entries(msgspec.Struct, frozen=True):
-    """The configurations of a ConfigMap by name, and what is wrong with those that are none."""
+    """The configurations of a ConfigMap by name, and what is wrong with those that are none.
+
+    With a ``problem``, a sentence, it cannot be used, and there are none.
+    """
 
     texts: Mapping[str, bytes] = {}
     refused: Mapping[str, str] = {}
+    problem: str = ""
 
     @property
     def names(self) -> frozenset[str]:
@@ -49,7 +53,7 @@ def parse_entries(config_map: Mapping[str, Any], path: ObjectPath) -> Entries:
     if not isinstance(data, Mapping) or not isinstance(binary, Mapping):
         raise FormatError(f"{path}: the API server sent entries that are none")
     if len(data) + len(binary) > _MOST_ENTRIES:
-        raise FormatError(f"{path}: has {len(data) + len(binary)} entries; {_MOST_ENTRIES} are allowed")
+        return Entries(problem=f"{path}: has {len(data) + len(binary)} entries; {_MOST_ENTRIES} are allowed")
     texts, refused = {}, {str(name): _BINARY for name in binary if is_entry(str(name))}
     for name, text in data.items():
         if not is_entry(name):

@@ -130,7 +130,7 @@ class SelectionService:
             except FormatError as error:
                 self._take(seen.at, config_map_problem=str(error))
             else:
-                source = Source(place, entries.names)
+                source = Source(place, entries.names, entries.problem)
                 self._take(seen.at, entries=entries, config_map=source, config_map_problem="")
 
     def _see_directory(self, files: DirectoryFingerprint) -> None:

@@ -101,6 +101,6 @@ def test_data_that_is_none_is_not_taken_for_an_empty_config_map(data):
         parse_entries(config_map(data=data), MAP)
 
 
-def test_more_entries_than_make_sense_are_refused():
-    with pytest.raises(FormatError, match="has 5000 entries; 4096 are allowed"):
-        parse_entries(config_map(data={str(number): "" for number in range(5000)}), MAP)
+def test_more_entries_than_make_sense_are_a_problem_that_somebody_has_to_be_told():
+    entries = parse_entries(config_map(data={str(number): "" for number in range(5000)}), MAP)
+    assert entries == Entries(problem="configmap nvdp/nvdp-configs: has 5000 entries; 4096 are allowed")

@@ -166,6 +166,16 @@ def test_a_config_map_that_is_deleted_is_missing_and_comes_back(start):
     assert scene.next().chosen.entry == "mixed"
 
 
+def test_an_edit_that_is_too_large_to_be_followed_is_told(start):
+    scene = start()
+    scene.label("mixed")
+    scene.fill(TEXTS)
+    scene.next()
+    scene.fill({str(number): "" for number in range(5000)})
+    found = scene.next()
+    assert (found.config, found.problems) == (None, (f"{PLACE}: has 5000 entries; 4096 are allowed",))
+
+
 @pytest.mark.parametrize("garbage", [{}, {"metadata": {"name": "gpu-a3", "labels": 7}}, {"kind": "Status"}])
 def test_garbage_is_no_node_without_a_label(start, garbage):
     scene = start()
