@@ -15,6 +15,9 @@ _SOURCES: Final = ("config-map", "config-dir")
 _NEED_NODE: Final = (*_SOURCES, "events", "node-condition", "startup-taint")
 _NEED_SOURCE: Final = ("default-config", "fallback-strategies", "node-label")
 
+_KUBELETS: Final = frozenset({"Ready", "MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"})
+_CLUSTERS: Final = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
+
 
 def is_by_label(options: ProcessOptions) -> bool:
     """Whether the node's label chooses among several configurations; else there is one file, or none."""
@@ -35,10 +38,17 @@ def check_options(options: ProcessOptions) -> None:
     needing = [*_NEED_NODE, *(["write-labels"] if options.write_labels.needs_node else [])]
     for flag in needing:
         if flag in given and not options.node_name:
-            raise UsageError(f"{given[flag]} needs --node-name or NODE_NAME, the name of this node in the cluster")
+            text = f"{given[flag]} needs --node-name or NODE_NAME, the name of this node in the cluster"
+            raise UsageError(f"{text}; in a pod the component cluster of the manifests sets it")
     for flag in _NEED_SOURCE:
         if flag in given and not sources:
             raise UsageError(f"{given[flag]} has no effect without --config-map or --config-dir")
+    if options.node_condition in _KUBELETS:
+        text = f"{given['node-condition']}: {options.node_condition} is a condition of the cluster's own"
+        raise UsageError(f"{text}; choose another type, like nvidia.com/GPUReady")
+    if options.startup_taint.startswith(_CLUSTERS):
+        text = f"{given['startup-taint']}: {options.startup_taint} is a taint of the cluster's own"
+        raise UsageError(f"{text}; choose another key, like nvidia.com/gpu-not-ready")
 
 
 def _find_given(options: ProcessOptions) -> Iterator[str]:

@@ -23,7 +23,8 @@ WRONG = {
     "a ConfigMap without a node": (
         {},
         {"NVDP_CONFIG_MAP": "a"},
-        "environment NVDP_CONFIG_MAP needs --node-name or NODE_NAME, the name of this node in the cluster",
+        "environment NVDP_CONFIG_MAP needs --node-name or NODE_NAME, the name of this node in the cluster; in a pod the "
+        "component cluster of the manifests sets it",
     ),
     "a directory without a node": ({"config-dir": "/c"}, {}, "flag --config-dir needs --node-name or NODE_NAME"),
     "labels without a node": (
@@ -34,6 +35,16 @@ WRONG = {
     "events without a node": ({}, {"NVDP_EVENTS": "true"}, "environment NVDP_EVENTS needs --node-name or NODE_NAME"),
     "a condition without a node": ({"node-condition": "a/B"}, {}, "flag --node-condition needs --node-name"),
     "a taint without a node": ({"startup-taint": "a/b"}, {}, "flag --startup-taint needs --node-name"),
+    "the kubelet's condition": (
+        {"node-condition": "Ready", "node-name": "n"},
+        {},
+        "flag --node-condition: Ready is a condition of the cluster's own; choose another type",
+    ),
+    "the cluster's taint": (
+        {"node-name": "n"},
+        {"NVDP_STARTUP_TAINT": "node.kubernetes.io/not-ready"},
+        "environment NVDP_STARTUP_TAINT: node.kubernetes.io/not-ready is a taint of the cluster's own; choose another",
+    ),
     "a default of nothing": (
         {"default-config": "a"},
         {},
