@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 
 import pytest
 
-from tests.daemon.node import GPU, both_kubelets, build_config, find_plugin_socket, healthy, on_node
+from tests.daemon.node import (
+    FULL,
+    GPU,
+    KUBELETS,
+    both_kubelets,
+    build_config,
+    find_plugin_socket,
+    healthy,
+    on_node,
+)
 from tests.daemon.process import LIMIT_S
+
+LEAVERS = ("older", "newer")
 
 
 @both_kubelets
@@ -70,7 +82,7 @@ def test_restarts_without_a_pause_end_registered(kubelet, daemon):
 
 
 @both_kubelets
-@pytest.mark.parametrize("leaver", ["older", "newer"])
+@pytest.mark.parametrize("leaver", LEAVERS)
 @pytest.mark.requirement(16)
 @pytest.mark.invariant(7)
 def test_a_second_plugin_that_goes_away_does_not_take_the_nodes_gpus_along(kubelet, daemon, start, version, leaver):
@@ -86,8 +98,8 @@ def test_a_second_plugin_that_goes_away_does_not_take_the_nodes_gpus_along(kubel
     stayer.wait_ready()
 
 
-@both_kubelets
-@pytest.mark.parametrize("leaver", ["older", "newer"])
+@pytest.mark.campaign
+@pytest.mark.parametrize(("version", "leaver"), [*itertools.product(KUBELETS, LEAVERS)][:: 1 if FULL else 3])
 @pytest.mark.requirement(16)
 def test_a_second_plugin_that_is_killed_does_not_take_the_nodes_gpus_along(kubelet, daemon, start, version, leaver):
     second = start()
