@@ -6,8 +6,9 @@ Which of them are ours is kept in an annotation, so that a later process knows w
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from nvdp.model.cluster import ObjectSeen, build_node_path
 from nvdp.planning.label_changes import (
@@ -23,6 +24,8 @@ from nvdp.planning.label_changes import (
 if TYPE_CHECKING:
     from nvdp.cluster.api import Api
 
+_LATE_S: Final = 60.0  # a watch that tells of a lower version after that has another past: its server was restored
+
 
 class NodeLabels:
     """The labels of one Node. ``is_ours`` tells the keys of our catalogue.
@@ -31,12 +34,21 @@ class NodeLabels:
     time. Without anybody who watches the Node and calls ``see``, it is read once and then known by our own writes.
     """
 
-    def __init__(self, api: Api, *, node_name: str, is_ours: Callable[[str], bool]) -> None:
+    def __init__(
+        self,
+        api: Api,
+        *,
+        node_name: str,
+        is_ours: Callable[[str], bool],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._api = api
         self._path = build_node_path(node_name)
         self._is_ours = is_ours
+        self._clock = clock
         self._lock = threading.Lock()  # guards what follows
         self._node: NodeSeen | None = None
+        self._known_at = 0.0
         self._wanted: Mapping[str, str] | None = None
 
     def __str__(self) -> str:
@@ -86,6 +98,7 @@ class NodeLabels:
         """The newest of what is known: a watch may tell late of what was before our own write."""
         node = parse_node(answer)
         with self._lock:
-            if self._node is None or not node.is_older_than(self._node):
-                self._node = node
+            now = self._clock()
+            if self._node is None or not node.is_older_than(self._node) or now >= self._known_at + _LATE_S:
+                self._node, self._known_at = node, now
             return self._node

@@ -30,6 +30,7 @@ from nvdp.services.write_attempts import WriteAttempts
 _BURST: Final = 5
 _EVERY_S: Final = 60.0
 _ECHO_S: Final = 10.0  # for a watch to show what was written, where versions cannot be compared
+_LATE_S: Final = 60.0  # a watch that tells of a lower version after that has another past: its server was restored
 _VERSION_FORM: Final = re.compile(r"[0-9]{1,30}")
 
 
@@ -50,6 +51,8 @@ class _Sight(msgspec.Struct, frozen=True):
 
     def is_older_than(self, other: _Sight) -> bool:
         """Whether it was so before that: a watch may tell late. Versions of one object grow, and are numbers."""
+        if self.at >= other.at + _LATE_S:
+            return False
         versions = (self.version, other.version)
         if all(map(_VERSION_FORM.fullmatch, versions)):
             return int(versions[0]) < int(versions[1])

@@ -261,7 +261,7 @@ def test_an_old_sight_of_the_node_is_no_reason_to_write_again(scene, server, api
     service.follow(advertised())
     scene.clock.pass_time(1.0)
     scene.wait_condition("PlanAdvertised", writes=1)
-    scene.pass_quietly(3600.0)
+    scene.pass_quietly(30.0)
     service.see(ObjectSeen(object=old, at=0.0))
     service.see(ObjectSeen(object=old, problem="no API server", at=0.0))
     scene.pass_quietly(3600.0)
@@ -269,6 +269,19 @@ def test_an_old_sight_of_the_node_is_no_reason_to_write_again(scene, server, api
     service.follow(advertised(0))
     scene.clock.pass_time(1.0)
     scene.wait_condition("AllUnhealthy", writes=2)
+
+
+def test_a_server_that_was_restored_to_what_was_before_is_written_to_again(scene, server, api):
+    service = scene.keep_condition(api)
+    old = server.store.find("nodes", NODE)
+    see(server, service)
+    service.follow(advertised())
+    scene.clock.pass_time(1.0)
+    scene.wait_condition("PlanAdvertised", writes=1)
+    scene.pass_quietly(3600.0)
+    server.store.edit("nodes", NODE, lambda node: node["status"].update(conditions=[KUBELETS]))
+    service.see(ObjectSeen(object=old, at=0.0))
+    scene.wait_condition("PlanAdvertised", writes=2)
 
 
 def test_versions_that_are_no_numbers_are_given_a_moment(scene, server, api):

@@ -35,8 +35,8 @@ def objects():
     return found
 
 
-def build(objects):
-    return NodeLabels(objects, node_name="gpu-a3", is_ours=is_catalogued)
+def build(objects, **options):
+    return NodeLabels(objects, node_name="gpu-a3", is_ours=is_catalogued, **options)
 
 
 def see(labels, objects):
@@ -139,6 +139,18 @@ def test_a_watch_that_tells_late_of_what_was_before_our_write_is_not_believed(ob
     objects.journal.clear()
     assert not labels.write(LABELS).is_written
     assert objects.journal == []
+
+
+def test_a_server_that_was_restored_to_what_was_before_is_believed_after_a_while(objects):
+    now = 0.0
+    labels = build(objects, clock=lambda: now)
+    before = objects.get(NODE)
+    labels.write(LABELS)
+    now = 3600.0
+    objects.merge(NODE, {"metadata": {"labels": dict.fromkeys(LABELS)}})
+    assert labels.see(ObjectSeen(object=before, at=0.0))
+    labels.write(LABELS)
+    assert get(objects)[0] == {**OTHERS, **LABELS}
 
 
 def test_a_node_that_cannot_be_asked_stays_as_it_was_seen(objects):
