@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
+from nvdp.config.cluster import ClusterOptions
 from nvdp.config.keys import Key, Setting, find_block, find_item, list_keys, strip_optional
 from nvdp.config.nodes import Mark, Scalar
 from nvdp.config.overrides import Overrides
@@ -55,9 +56,10 @@ class Option(msgspec.Struct, frozen=True):
 
 @functools.cache
 def list_options() -> tuple[Option, ...]:
-    """All options, those of the process first."""
-    own = [Option(key, "") for key in list_keys(ProcessOptions)]
-    return (*own, *_iterate_options(Document, ""))
+    """All options, those of the process first, and of these last the ones that are about the cluster."""
+    about_cluster = {key.attribute for key in list_keys(ClusterOptions)}
+    own = sorted(list_keys(ProcessOptions), key=lambda key: key.attribute in about_cluster)
+    return (*(Option(key, "") for key in own), *_iterate_options(Document, ""))
 
 
 def _iterate_options(block: type[msgspec.Struct], path: str) -> Iterator[Option]:

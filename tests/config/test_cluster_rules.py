@@ -23,8 +23,7 @@ WRONG = {
     "a ConfigMap without a node": (
         {},
         {"NVDP_CONFIG_MAP": "a"},
-        "environment NVDP_CONFIG_MAP needs --node-name or NODE_NAME, the name of this node in the cluster; in a pod the "
-        "component cluster of the manifests sets it",
+        "environment NVDP_CONFIG_MAP needs --node-name or NODE_NAME, the name of this node in the cluster; in a pod",
     ),
     "a directory without a node": ({"config-dir": "/c"}, {}, "flag --config-dir needs --node-name or NODE_NAME"),
     "labels without a node": (
