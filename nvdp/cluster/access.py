@@ -37,6 +37,11 @@ class Way(msgspec.Struct, frozen=True):
     context: ssl.SSLContext | None
     authorization: str
 
+    def hide_secret(self, text: str) -> str:
+        """``text`` of a server without the token, if it repeats that: it is for people and logs."""
+        _, _, token = self.authorization.partition(" ")
+        return text.replace(token, "…") if token else text
+
 
 class Access(Protocol):
     """Any thread. Both raise ClusterError (UNREACHABLE) if what is needed is not there or cannot be read."""

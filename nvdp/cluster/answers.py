@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import re
 import ssl
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -55,14 +56,18 @@ def parse_object(body: bytes, attempt: Attempt) -> dict[str, Any]:
     return found
 
 
-def build_refusal(attempt: Attempt, status: int, body: bytes, *, retry_after: str) -> ClusterError:
-    """The error that an answer other than 2xx stands for. ``retry_after`` is the header of that name."""
+def build_refusal(
+    attempt: Attempt, status: int, body: bytes, *, retry_after: str, hide: Callable[[str], str]
+) -> ClusterError:
+    """The error that an answer other than 2xx stands for. ``retry_after`` is the header of that name; ``hide`` takes
+    out of the server's text what is nobody's business.
+    """
     try:
         told = msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError):
         told = None
     message = str(told.get("message", "")) if isinstance(told, dict) else ""
-    return build_fault(attempt, status, message, retry_after_s=parse_retry_after(retry_after))
+    return build_fault(attempt, status, hide(message), retry_after_s=parse_retry_after(retry_after))
 
 
 def build_fault(attempt: Attempt, status: int, message: str, *, retry_after_s: float | None) -> ClusterError:

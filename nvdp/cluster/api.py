@@ -121,7 +121,8 @@ class Api:
         if response.status in _SUCCESS:
             return connection
         retry_after = response.headers.get("Retry-After", "")
-        raise build_refusal(attempt, response.status, self._read(connection, attempt), retry_after=retry_after)
+        body = self._read(connection, attempt)
+        raise build_refusal(attempt, response.status, body, retry_after=retry_after, hide=connection.way.hide_secret)
 
     def _renew(self) -> bool:
         try:

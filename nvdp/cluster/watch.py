@@ -95,7 +95,8 @@ class Watch:
         if kind == _ERROR and isinstance(found, dict):
             code = found.get("code")
             status = code if isinstance(code, int) else int(HTTPStatus.INTERNAL_SERVER_ERROR)
-            raise build_fault(self._attempt, status, str(found.get("message", "")), retry_after_s=None)
+            message = self._connection.way.hide_secret(str(found.get("message", "")))
+            raise build_fault(self._attempt, status, message, retry_after_s=None)
         if not isinstance(kind, str) or kind not in _KINDS or not isinstance(found, dict):
             raise build_nonsense(self._attempt)
         return WatchEvent(kind, found)

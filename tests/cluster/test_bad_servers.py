@@ -14,7 +14,7 @@ from nvdp.cluster.api import Api
 from nvdp.cluster.watching import ObjectWatch
 from nvdp.errors import ClusterError, ClusterFault
 from nvdp.model.cluster import build_node_path
-from tests.cluster.server import ApiServer, answer, cut_after, drop, garbage, hang, slow, stream_error
+from tests.cluster.server import TOKEN, ApiServer, answer, cut_after, drop, garbage, hang, slow, stream_error
 from tests.cluster.test_watching import Sight
 from tests.daemon.process import wait_until
 
@@ -149,6 +149,16 @@ LINES = {
     "no-kind": b'{"type": "MOVED", "object": {}}\n',
     "kind-list": b'{"type": ["ADDED"], "object": {}}\n',
 }
+
+
+def test_a_token_that_the_server_repeats_is_not_told(server: ApiServer, hasty) -> None:
+    text = f"who is Bearer {TOKEN}?"
+    server.faults.add(answer(403, text), times=1)
+    with pytest.raises(ClusterError, match=r"who is Bearer …\?$"):
+        hasty.read(NODE)
+    server.faults.add(stream_error(403, text), times=1)
+    with hasty.watch(NODE) as watch, pytest.raises(ClusterError, match=r"who is Bearer …\?$"):
+        next(iter(watch))
 
 
 @pytest.mark.parametrize("line", LINES.values(), ids=LINES)
