@@ -143,7 +143,7 @@ def build_cluster_parts(
     watches: list[ObjectWatch] = []
     if is_read or writes_node or target is LabelTarget.NODE:
         watches.append(builder.build_watch(build_node_path(options.node_name), name="node", on_seen=see))
-    config_map = builder.find_config_map()
+    config_map = builder.find_config_map() if selection is not None else None
     if selection is not None and config_map is not None:
         watches.append(builder.build_watch(config_map, name="configmap", on_seen=selection.see_config_map))
     return ClusterParts(

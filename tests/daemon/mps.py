@@ -47,16 +47,17 @@ class MpsSide:
         self._config_map = config_map
         self.keepers: list[Daemon] = []
 
-    def start(self, *flags: str | Path) -> Daemon:
-        """The process, which is called a daemon here as it is watched like one."""
+    def start(self, *flags: str | Path, by_label: bool = False, **options: Any) -> Daemon:
+        """The process, which is called a daemon here as it is watched like one; ``by_label`` as in ``start``."""
         keeper = Daemon(
-            *("--config-file", self._config_map.file),
+            *(() if by_label else ("--config-file", self._config_map.file)),
             *self._machine.flags,
             *("--state-dir", self._root / "state", "--run-dir", self._root / "run"),
             *("--mps-dir", self.directory, "--mps-control", self.program),
             *("--log-format", "json"),
             *flags,
             subcommand="mps",
+            **options,
         )
         self.keepers.append(keeper)
         return keeper

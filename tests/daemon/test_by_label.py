@@ -16,6 +16,7 @@ from nvdp.model.chosen import Chosen
 from tests.cluster.server import ApiServer, answer, hang
 from tests.daemon.node import GPU, at_length, build_config, healthy
 from tests.daemon.process import LIMIT_S, Daemon, wait_until
+from tests.daemon.prompt import PROMPT
 from tests.host.test_config_directory import mount
 
 KEY = "nvidia.com/device-plugin.config"
@@ -66,7 +67,7 @@ def follow(kubelet, cluster, start):
     def begin(*flags, entry="two", count=None) -> Daemon:
         if entry is not None:
             cluster.remember(entry)
-        daemon = start(None, *cluster.flags, *flags, by_label=True)
+        daemon = start(None, *cluster.flags, *flags, by_label=True, launcher=PROMPT)
         if count is not None:
             wait_count(kubelet, count)
         return daemon

@@ -13,6 +13,7 @@ from nvdp.host.state import AppliedConfig, State, StateDirectory
 from tests.cluster.server import ApiServer, answer, hang
 from tests.daemon.node import GPU, build_config, gpu_uuid, healthy, wait_healthy
 from tests.daemon.process import LIMIT_S, wait_until
+from tests.daemon.prompt import PROMPT
 
 NODE, TYPE, KEY = "gpu-a3", "nvidia.com/GPUReady", "nvidia.com/gpu-not-ready"
 OTHERS = {"key": "example.com/other", "effect": "NoSchedule"}
@@ -61,7 +62,7 @@ def _applied_before(root, config_map):
 
 
 def test_the_node_tells_what_the_daemon_does(kubelet, cluster, start, config_map):
-    daemon = start(build_config(), *cluster.flags)
+    daemon = start(build_config(), *cluster.flags, launcher=PROMPT)
     wait_until(lambda: cluster.condition.get("status") == "True", what="the condition")
     assert cluster.condition["message"] == "nvidia.com/gpu: 4 of 4 healthy"
     wait_until(lambda: cluster.node["spec"]["taints"] == [OTHERS], what="that the taint goes")
@@ -87,7 +88,7 @@ def test_a_server_that_does_not_take_it_disturbs_nothing(kubelet, cluster, start
     if fault == "is away":
         cluster.server.stop()
     try:
-        daemon = start(build_config(), *cluster.flags)
+        daemon = start(build_config(), *cluster.flags, launcher=PROMPT)
         assert fault == "is away" or asked.wait(LIMIT_S)
         wait_healthy(kubelet, UUIDS)
         daemon.wait_ready()
