@@ -23,6 +23,7 @@ import msgspec
 
 import nvdp
 from tests.bench.choosing import measure_choosing
+from tests.bench.clustered import measure_clustered
 from tests.bench.driver import build_driver_root
 from tests.bench.figures import Figure, Machine, Missing, Report
 from tests.bench.floors import BareServer
@@ -61,6 +62,7 @@ def measure(scale: Scale, *, quick: bool) -> Report:
             "calls": partial(measure_latency, installation, scale, bare),
             "choice": partial(measure_choosing, scale),
             "footprint": partial(measure_footprint, installation, scale, driver_root),
+            "cluster": partial(measure_clustered, installation, driver_root),
         }
         figures, missing = take_all(groups)
     return Report(

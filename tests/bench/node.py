@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
@@ -37,14 +37,23 @@ def build_config(share: int) -> str:
 class Node:
     """A node and its daemon, from entering to leaving. ``plain`` has a configuration file that is no ConfigMap's.
 
-    With a ``driver_root`` its library is used, else the driver is simulated. Methods that wait raise TimeoutError after
-    20 s, with the kubelet's journal.
+    With a ``driver_root`` its library is used, else the driver is simulated. ``by_label`` are flags in the place of the
+    configuration file, ``program`` what is run in the place of the installation's. Methods that wait raise
+    TimeoutError after 20 s, with the kubelet's journal.
     """
 
     def __init__(
-        self, installation: Installation, *, share: int, plain: bool = False, driver_root: Path | None = None
+        self,
+        installation: Installation,
+        *,
+        share: int,
+        plain: bool = False,
+        driver_root: Path | None = None,
+        by_label: Mapping[str, str | Path] | None = None,
+        program: Sequence[str] = (),
     ) -> None:
-        self._installation = installation
+        self._program = program or installation.nvdp
+        self._by_label = by_label
         self._plain = plain
         self._driver_root = driver_root
         self.share = share
@@ -63,7 +72,7 @@ class Node:
         else:
             self._map.write(build_config(self.share))
         flags = {
-            "config-file": self.file,
+            **(self._by_label or {"config-file": self.file}),
             "kubelet-root": root / "k",
             "state-dir": root / "state",
             "run-dir": root / "run",
@@ -75,7 +84,7 @@ class Node:
                 else {"container-driver-root": self._driver_root}
             ),
         }
-        command = [*self._installation.nvdp, "run", *(f"--{flag}={value}" for flag, value in flags.items())]
+        command = [*self._program, "run", *(f"--{flag}={value}" for flag, value in flags.items())]
         self.daemon = DaemonProcess(command, log=root / "daemon.log", port=port)
         return self
 

@@ -25,6 +25,7 @@ KEYS = {
     *("choose_8", "choose_8_partitions", "prepare_16", "choose_16", "choose_16_partitions"),
     *("idle_cpu", "load_call", "load_reconnect"),
     *(f"{when}_{key}" for when in ("at_rest", "after_load") for key in PROCESSES),
+    *(f"clustered_{key}" for key in PROCESSES if key.startswith("daemon_") or key in {"threads", "files"}),
 }
 WITH_AIM = {
     *("start_to_registered", "start_to_registered_by_import", "start_to_list_most", "preferred_1000"),
