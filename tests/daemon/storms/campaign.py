@@ -15,6 +15,7 @@ from tests.daemon.storms.use import Meter, Use
 from tests.daemon.storms.weather import Storm
 
 _SHOWN = 60
+_STUCK = frozenset({"hang", "crash"})  # what a failing call does
 
 
 class Campaign:
@@ -53,8 +54,9 @@ class Campaign:
         self._say(f"a calm, with {[*map(str, storm.stands)]}{', paused' if storm.is_paused else ''}; {storm.file}")
         self._node.calm_down(storm.stands, file=storm.file, ended=storm.ended, is_paused=storm.is_paused)
         self._truth.wait_seen(is_long=storm.is_long)
-        if storm.stands and self._truth.is_driver_used:
+        if (storm.stands or _may_be_stuck(storm)) and self._truth.is_driver_used:
             # What ails a card may not have been looked at yet: it was off offer for another reason, which is over now.
+            # And that a child says nothing is found only at the next look.
             self._node.daemon.wait_scans(2, self._truth.calm_s)
             self._truth.wait_seen(is_long=storm.is_long)
         self._check_answers()
@@ -77,3 +79,8 @@ class Campaign:
 
     def _say(self, text: str) -> None:
         self._said.append(f"{time.strftime('%H:%M:%S')} {text}")
+
+
+def _may_be_stuck(storm: Storm) -> bool:
+    """Whether the storm may have left a child that hangs, was stopped or is about to end."""
+    return any(step.name == "stop_child" or (step.name == "fail" and step.args[2] in _STUCK) for step in storm.steps)
