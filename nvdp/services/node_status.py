@@ -147,7 +147,7 @@ class NodeStatusService:
         while (due := self._wait_due()) is not None:
             condition, there = due
             is_same = there.status == condition.status and there.last_transition
-            wall = self._wall()
+            began_at, wall = self._clock(), self._wall()
             since = there.last_transition if is_same else self._format_time(wall)
             try:
                 version = self._writer.write(condition, last_transition=since, now=wall)
@@ -155,13 +155,14 @@ class NodeStatusService:
                 self._attempts.fail(error, now=self._clock())  # it logs: nobody's turn waits for that
                 continue
             self._attempts.succeed()
-            self._note_written(_Sight(build_there(condition, since), version, self._clock()))
+            self._note_written(_Sight(build_there(condition, since), version, self._clock()), began_at=began_at)
 
-    def _note_written(self, written: _Sight) -> None:
+    def _note_written(self, written: _Sight, *, began_at: float) -> None:
         with self._changed:
             self._allowance.use(written.at)
             self._written = written
-            if self._sight is None or self._sight.is_older_than(written):  # else it was changed again meanwhile
+            sight = self._sight  # one that was learned before is older, whatever its version: a server may be restored
+            if sight is None or sight.at < began_at or sight.is_older_than(written):  # else it was changed meanwhile
                 self._sight = written
 
     def _wait_due(self) -> tuple[Condition, ConditionThere] | None:

@@ -284,6 +284,18 @@ def test_a_server_that_was_restored_to_what_was_before_is_written_to_again(scene
     scene.wait_condition("PlanAdvertised", writes=2)
 
 
+def test_a_write_that_comes_to_a_lower_version_is_written_once(scene, server, api):
+    """The server was restored between the sight of the Node and the write."""
+    service = scene.keep_condition(api)
+    seen = server.store.find("nodes", NODE)
+    seen["metadata"]["resourceVersion"] = "900000"
+    service.see(ObjectSeen(object=seen, at=0.0))
+    service.follow(advertised())
+    scene.clock.pass_time(1.0)
+    scene.wait_condition("PlanAdvertised", writes=1)
+    scene.pass_quietly(3600.0)
+
+
 def test_versions_that_are_no_numbers_are_given_a_moment(scene, server, api):
     """Nobody promises that they are; then what is seen just after a write may be what was there before."""
     service = scene.keep_condition(api)
