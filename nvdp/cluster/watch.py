@@ -12,8 +12,10 @@ import msgspec
 from nvdp.cluster.answers import Attempt, build_failure, build_fault, build_nonsense, parse_object
 from nvdp.cluster.transport import BODY_LIMIT, FAILURES, Connection, OversizedError
 
+_SILENCE_S: Final = 900.0
+_BOOKMARK: Final = "BOOKMARK"
 _ERROR: Final = "ERROR"
-_KINDS: Final = ("ADDED", "MODIFIED", "DELETED", "BOOKMARK")
+_KINDS: Final = ("ADDED", "MODIFIED", "DELETED", _BOOKMARK)
 
 
 class WatchEvent(msgspec.Struct, frozen=True):
@@ -25,16 +27,23 @@ class WatchEvent(msgspec.Struct, frozen=True):
 
 class Watch:
     """Iterates over events until the server ends the watch. Raises ClusterError: the server told an error in place of
-    an event (GONE), broke off, or sent what is none.
+    an event (GONE), broke off, fell silent, or sent what is none.
+
+    Servers send bookmarks every minute or, old ones, every ten. One that sent some and is silent for longer is not
+    there any more: a proxy between us may keep the connection for as long as it likes, and edits would be lost.
 
     For one thread, that ``close`` may be called from any.
     """
 
-    def __init__(self, connection: Connection, attempt: Attempt, *, ends_at: float) -> None:
+    def __init__(
+        self, connection: Connection, attempt: Attempt, *, ends_at: float, silence_s: float = _SILENCE_S
+    ) -> None:
         """``ends_at``, in monotonic seconds: a server that goes on beyond that is left."""
         self._connection = connection
         self._attempt = attempt
         self._ends_at = ends_at
+        self._silence_s = silence_s
+        self._has_bookmarks = False
         self._rest = bytearray()
         self._is_over = False
         self._is_closed = False
@@ -75,7 +84,8 @@ class Watch:
 
     def _read_lines(self) -> Iterator[bytes]:
         while not self._is_closed:
-            chunk = self._connection.read_some(deadline=self._ends_at)
+            silent_at = time.monotonic() + self._silence_s if self._has_bookmarks else self._ends_at
+            chunk = self._connection.read_some(deadline=min(self._ends_at, silent_at))
             if not chunk:
                 return  # what is left without an end of line is half an event
             start = len(self._rest)
@@ -99,4 +109,5 @@ class Watch:
             raise build_fault(self._attempt, status, message, retry_after_s=None)
         if not isinstance(kind, str) or kind not in _KINDS or not isinstance(found, dict):
             raise build_nonsense(self._attempt)
+        self._has_bookmarks = self._has_bookmarks or kind == _BOOKMARK
         return WatchEvent(kind, found)

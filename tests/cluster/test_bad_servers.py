@@ -243,6 +243,28 @@ def test_a_server_that_went_silent_is_left_after_the_time_asked_for(server: ApiS
     assert time.monotonic() - began < 3.0
 
 
+def test_a_server_that_sends_bookmarks_no_more_is_left(server: ApiServer, access) -> None:
+    """A proxy keeps the connection to a server that is gone, and the kernel has nothing to object."""
+
+    class Impatient(Api):
+        def watch(self, path, *, version=""):
+            made = super().watch(path, version=version)
+            made._silence_s = 0.3
+            return made
+
+    with Impatient(access).watch(NODE) as watch:
+        events = iter(watch)
+        assert next(events).kind == "ADDED"
+        later = threading.Timer(0.6, server.store.bookmark)
+        later.start()
+        assert next(events).kind == "BOOKMARK", "before the first one silence says nothing"
+        later.join()
+        began = time.monotonic()
+        with pytest.raises(ClusterError, match="no answer in time"):
+            next(events)
+        assert time.monotonic() - began < 3.0
+
+
 def test_the_kernel_asks_a_silent_peer_for_a_sign_of_life(api) -> None:
     with api.watch(NODE) as watch:
         made = watch._connection._socket
