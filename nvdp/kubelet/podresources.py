@@ -74,21 +74,25 @@ class PodResourcesClient:
         while True:
             left_s = deadline - time.monotonic()
             try:
-                answer = call.unary(self._connect())(question, timeout=max(left_s, 0.0))
+                channel, before = self._connect()
+                answer = call.unary(channel)(question, timeout=max(left_s, 0.0))
             except (grpc.RpcError, ValueError) as error:  # ValueError: the channel was closed meanwhile
                 if not _is_rate_limit(error) or left_s <= pause_s:
                     self._disconnect()
                     raise KubeletError(f"{self._socket}: {_describe(error, timeout_s)}") from error
             else:
-                # Looked at afterwards: if it was replaced meanwhile, the answer may be the new one's.
-                self._answered_by = self._find_identity()
+                # If it was replaced meanwhile, the answer may be the old one's or the new one's.
+                self._answered_by = before if self._find_identity() == before else None
                 return answer
             self._closed.wait(pause_s)
             pause_s *= 2
 
     @property
     def kubelet(self) -> Hashable:
-        """Which kubelet process gave the last answer, as a value to compare: its socket's identity."""
+        """Which kubelet process gave the last answer, as a value to compare: its socket's identity.
+
+        None if that is not sure: the socket was replaced while it was asked.
+        """
         return self._answered_by
 
     def close(self) -> None:
@@ -96,8 +100,8 @@ class PodResourcesClient:
         self._closed.set()
         self._disconnect()
 
-    def _connect(self) -> grpc.Channel:
-        """The channel to the socket that is there now: a kubelet that restarted has another."""
+    def _connect(self) -> tuple[grpc.Channel, _Identity]:
+        """The channel to the socket that is there now, and which that is: a kubelet that restarted has another."""
         identity = self._find_identity()
         with self._lock:
             if self._closed.is_set():
@@ -110,7 +114,7 @@ class PodResourcesClient:
             if self._channel is None:
                 self._channel = grpc.insecure_channel(build_address(self._socket), options=_OPTIONS)
                 self._connected_to = identity
-            return self._channel
+            return self._channel, identity
 
     def _disconnect(self) -> None:
         with self._lock:

@@ -28,20 +28,29 @@ class Settling:
         self._first_answer_at = 0.0
 
     def complete(self, holdings: tuple[Holding, ...], *, kubelet: Hashable, now: float) -> tuple[Holding, ...]:
-        """``kubelet`` tells kubelet processes apart; ``now`` is monotonic seconds. Reads the file if need be."""
-        if kubelet == self._settled:
+        """``kubelet`` tells kubelet processes apart; ``now`` is monotonic seconds. Reads the file if need be.
+
+        None is an answer of which nobody knows whether the kubelet before a restart gave it, or the one after it: it
+        settles neither.
+        """
+        if kubelet is not None and kubelet == self._settled:
             return holdings
-        if kubelet != self._kubelet:
-            self._kubelet, self._first_answer_at = kubelet, now
+        recorded = self._recorded()
         named = {(holding.resource, holding.device_id) for holding in holdings}
-        missing = tuple(holding for holding in self._recorded() if (holding.resource, holding.device_id) not in named)
-        if not missing or now - self._first_answer_at >= SETTLE_S:
+        missing = tuple(one for one in recorded or () if (one.resource, one.device_id) not in named)
+        if kubelet is not None and self._is_settled(kubelet, is_whole=recorded is not None and not missing, now=now):
             self._settled = kubelet
             return holdings
         return tuple(sorted((*holdings, *missing)))
 
-    def _recorded(self) -> tuple[Holding, ...]:
+    def _is_settled(self, kubelet: Hashable, *, is_whole: bool, now: float) -> bool:
+        if kubelet != self._kubelet:
+            self._kubelet, self._first_answer_at = kubelet, now
+        return is_whole or now - self._first_answer_at >= SETTLE_S
+
+    def _recorded(self) -> tuple[Holding, ...] | None:
+        """None if it cannot be read now, which says nothing."""
         try:
             return self._load_checkpoint()
         except HostError:
-            return ()  # a kubelet that could not read it either knows of no holders
+            return None

@@ -221,6 +221,20 @@ def test_a_dead_kubelet_is_noticed_at_once_and_a_new_one_found_at_once(path, cli
     second.stop()
 
 
+def test_whose_an_answer_is_nobody_knows_if_the_socket_was_replaced_meanwhile(path, lister, client):
+    lister.hold.clear()
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(client.list, 10.0)
+        assert lister.asked.wait(10)
+        after = Lister(path, pods())
+        lister.hold.set()
+        assert [holding.pod for holding in asked.result(10)] == ["one"]
+    assert client.kubelet is None
+    assert client.list(10.0) == ()
+    assert client.kubelet is not None
+    after.stop()
+
+
 def test_a_kubelet_that_refuses_is_quoted_in_one_line(lister, client):
     lister.errors = [(grpc.StatusCode.INTERNAL, "first\nsecond")]
     with pytest.raises(KubeletError, match="the kubelet refuses: INTERNAL: first second"):

@@ -70,3 +70,16 @@ def test_the_file_is_not_read_once_the_kubelet_has_settled():
     settling.complete((), kubelet=1, now=0.0)
     checkpoint.holdings = (recorded("a"),)
     assert settling.complete((), kubelet=1, now=1.0) == ()
+
+
+@pytest.mark.invariant(3)
+@pytest.mark.invariant(4)
+def test_an_answer_of_nobody_knows_whom_settles_no_kubelet():
+    """One that was given just before a restart is whole; the new kubelet knows no pod yet all the same."""
+    settling = Settling(Checkpoint(recorded("a")))
+    for kubelet in ("first", None):
+        assert settling.complete((named("a"),), kubelet=kubelet, now=0.0) == (named("a"),)
+    assert settling.complete((), kubelet=None, now=0.0) == (recorded("a"),)
+    assert settling.complete((), kubelet="second", now=0.1) == (recorded("a"),)
+    assert settling.complete((), kubelet=None, now=0.1 + SETTLE_S) == (recorded("a"),)
+    assert settling.complete((), kubelet="second", now=0.1 + SETTLE_S) == ()
