@@ -15,7 +15,7 @@ from nvdp.model.held import Held
 from nvdp.model.inventory import drop_label_facts
 from nvdp.model.status import DriverState, Status
 from nvdp.planning.announcing import describe_changes
-from nvdp.planning.labels import LabelFacts
+from nvdp.planning.node_facts import LabelFacts
 from nvdp.services.collaborators import Collaborators
 from nvdp.services.events import (
     AllocateAnswered,
@@ -168,6 +168,8 @@ class Supervisor:
 
     def _label(self) -> None:
         """What is known of the node while the driver answers; at other times its labels stay as they are."""
+        if self._with.label is None:
+            return
         scan, adoption = self._scan, self._with.adoption
         is_whole = scan is not None and scan.scanned_at is not None and scan.driver.state is DriverState.READY
         if scan is not None and is_whole and scan.inventory is not None:

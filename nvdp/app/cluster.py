@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from nvdp.cluster.api import Api
     from nvdp.cluster.contact import Contact
     from nvdp.cluster.watching import ObjectWatch
-    from nvdp.planning.labels import LabelFacts
+    from nvdp.planning.node_facts import LabelFacts
     from nvdp.services.labelling import LabelService
     from nvdp.services.node_events import EventLog
     from nvdp.services.selection import SelectionService
@@ -72,10 +72,10 @@ class ClusterParts(msgspec.Struct, frozen=True):
         if self.writers is not None:
             self.writers.follow(status)
 
-    def label(self, facts: LabelFacts) -> None:
-        """What labels are made of, after every turn with a complete scan."""
-        if self.labels is not None:
-            self.labels.want(facts)
+    @property
+    def label(self) -> Callable[[LabelFacts], None] | None:
+        """Whom to tell what labels are made of, after every turn with a complete scan; None where none are written."""
+        return self.labels.want if self.labels is not None else None
 
     def look(self) -> None:
         """Do now what waits to be done again."""

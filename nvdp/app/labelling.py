@@ -25,7 +25,8 @@ from nvdp.model.traits import Traits
 from nvdp.planning.label_catalog import is_catalogued
 from nvdp.planning.label_pace import LabelPace
 from nvdp.planning.label_wish import LabelWish, build_wish, find_target
-from nvdp.planning.labels import LabelFacts, build_labels
+from nvdp.planning.labels import build_labels
+from nvdp.planning.node_facts import LabelFacts
 from nvdp.services.labelling import LabelPlace, LabelService
 
 if TYPE_CHECKING:

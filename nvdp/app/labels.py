@@ -16,7 +16,7 @@ from nvdp.host.traits import load_traits
 from nvdp.model.inventory import Inventory
 from nvdp.model.traits import Traits, Vgpu
 from nvdp.planning.allotment import resolve_pins
-from nvdp.planning.labels import LabelFacts
+from nvdp.planning.node_facts import LabelFacts
 from nvdp.services.events import GpusScanned
 from nvdp.services.steering import build_source
 

@@ -5,38 +5,23 @@ docs/labels.md is their catalogue. Nothing here fails: what is not known has no 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
-import msgspec
-
 from nvdp.config.schema import Config
-from nvdp.model.inventory import Driver, Gpu, Inventory
+from nvdp.model.inventory import Driver, Gpu
 from nvdp.model.platforms import Platform
 from nvdp.model.traits import Traits
 from nvdp.planning.allotment import allot
 from nvdp.planning.label_changes import TIMESTAMP
 from nvdp.planning.label_text import PREFIX, build_bool, build_value
 from nvdp.planning.labels_of_gpus import build_gpu_labels, find_labelled
+from nvdp.planning.node_facts import LabelFacts
 
 CONFIG_VALID: Final = f"{PREFIX}nvdp.config-valid"
 _UNKNOWN: Final = "unknown"
 _MODES: Final = {0x030200: "compute", 0x030000: "graphics"}
 _VERSION_PARTS: Final = (2, 3)
-
-
-class LabelFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """All that labels depend on. ``inventory`` and ``pins`` are those that the plan is made of.
-
-    ``config`` is None as long as none is in force: what depends on it is not labelled then. ``timestamp`` is when the
-    labels last changed, in seconds since the epoch, and None to leave it out.
-    """
-
-    config: Config | None
-    inventory: Inventory
-    pins: Mapping[str, str] = {}
-    traits: Traits = Traits()
-    timestamp: int | None = None
 
 
 def build_labels(facts: LabelFacts) -> dict[str, str]:

@@ -13,7 +13,7 @@ from nvdp.model.listing import DeviceListStrategy
 from nvdp.model.mps import MpsGrants
 from nvdp.model.status import Status
 from nvdp.planning.course import Record
-from nvdp.planning.labels import LabelFacts
+from nvdp.planning.node_facts import LabelFacts
 from nvdp.services.adoption import Adoption
 from nvdp.services.offers import Offers
 from nvdp.services.specs import SpecWriter
@@ -106,7 +106,7 @@ class Collaborators(msgspec.Struct, frozen=True, kw_only=True):
 
     ``restart`` starts a service anew by the name of its thread, and is false for a name that it does not know;
     ``look_now`` makes every service look at its source at once (SIGHUP). ``label`` is told what the node's labels are
-    made of, after every turn with a scan that the driver answered in full.
+    made of, after every turn with a scan that the driver answered in full; it is None where none are written.
     """
 
     adoption: Adoption
@@ -124,4 +124,4 @@ class Collaborators(msgspec.Struct, frozen=True, kw_only=True):
     restart: Callable[[str], bool]
     look_now: Callable[[], None]
     publish_status: Callable[[Status], None]
-    label: Callable[[LabelFacts], None]
+    label: Callable[[LabelFacts], None] | None

@@ -13,7 +13,7 @@ from nvdp.errors import ClusterError, HostError, UsageError
 from nvdp.host.labels_hold import LabelsHold
 from nvdp.model.cluster import ObjectSeen
 from nvdp.model.inventory import Driver, Inventory
-from nvdp.planning.labels import LabelFacts
+from nvdp.planning.node_facts import LabelFacts
 from tests.cluster.server import ApiServer
 from tests.cluster.server.faults import answer, drop, garbage
 from tests.daemon.process import wait_until

@@ -1,4 +1,4 @@
-"""What a daemon loads: nothing of the cluster unless an option asks for it."""
+"""What a daemon loads: nothing of the cluster, or for labels, unless an option asks for it."""
 
 from __future__ import annotations
 
@@ -23,12 +23,14 @@ OF_THE_CLUSTER = (
     "nvdp.services.startup_taint",
     "kubernetes",
 )
+FOR_LABELS = "nvdp.planning.label"  # how the names begin of what only labels take
 
 
 def find_loaded(path) -> set[str]:
     """What of the above was looked for, by its first words."""
     names = path.read_text().split()
-    return {of for of in OF_THE_CLUSTER for name in names if f"{name}.".startswith(f"{of}.")}
+    loaded = {of for of in OF_THE_CLUSTER for name in names if f"{name}.".startswith(f"{of}.")}
+    return loaded | {FOR_LABELS for name in names if name.startswith(FOR_LABELS)}
 
 
 def test_without_an_option_of_the_cluster_nothing_of_it_is_loaded(kubelet, start, root):
@@ -43,7 +45,10 @@ def test_without_an_option_of_the_cluster_nothing_of_it_is_loaded(kubelet, start
 @pytest.mark.parametrize(
     ("flags", "loaded"),
     [
-        (("--write-labels", "file"), {"nvdp.app.labelling", "nvdp.cluster", "nvdp.services.labelling"}),
+        (
+            ("--write-labels", "file"),
+            {"nvdp.app.labelling", "nvdp.cluster", "nvdp.services.labelling", FOR_LABELS},
+        ),
         (
             ("--node-condition", "example.com/Ready"),
             {

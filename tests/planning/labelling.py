@@ -6,7 +6,8 @@ from nvdp.model.inventory import Driver, Gpu, Inventory, MigInstance, MigMode
 from nvdp.model.mig import MigAttributes
 from nvdp.model.traits import Traits
 from nvdp.planning.allotment import resolve_pins
-from nvdp.planning.labels import LabelFacts, build_labels
+from nvdp.planning.labels import build_labels
+from nvdp.planning.node_facts import LabelFacts
 from tests.planning.values import gpu, mig_uuid, parse
 
 P = "nvidia.com/"

@@ -16,7 +16,8 @@ from nvdp.model.platforms import TEGRA_UUID, WSL_UUID, Platform
 from nvdp.model.traits import Traits, Vgpu
 from nvdp.planning.allotment import resolve_pins
 from nvdp.planning.label_catalog import is_catalogued
-from nvdp.planning.labels import LabelFacts, build_labels
+from nvdp.planning.labels import build_labels
+from nvdp.planning.node_facts import LabelFacts
 from tests.planning.labelling import GPU_X2, full, in_mig_mode, labelled, mig, strategy
 from tests.planning.test_label_text import VALUE
 from tests.planning.values import gpu, mig_uuid, parse, uuid

@@ -5,7 +5,7 @@ from __future__ import annotations
 from nvdp.host.state import AppliedConfig
 from nvdp.model.reasons import Level, Reason
 from nvdp.model.status import Status
-from nvdp.planning.labels import LabelFacts
+from nvdp.planning.node_facts import LabelFacts
 
 
 class Recorder:
