@@ -67,8 +67,10 @@ def parse_last_good(state: State, overrides: Overrides, *, log: Log) -> Config |
 def _may_be_paused(state: State, options: ProcessOptions) -> bool:
     """Whether the word stands in a file, or in the last good one, which counts if that is broken or missing.
 
-    Of a ConfigMap only the last good one is known here.
+    Of a ConfigMap only the last good one is known here; without one it may say anything.
     """
+    if options.config_map and state.config is None:
+        return True
     directory = options.config_dir
     files = [options.config_file] if options.config_file is not None else []
     if directory is not None:

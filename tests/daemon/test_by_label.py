@@ -92,7 +92,7 @@ def test_a_label_and_an_edit_of_its_entry_change_the_list_within_a_second(kubele
         change()
         wait_count(kubelet, count)
         times.append(time.monotonic() - changed_at)
-    assert sorted(times)[1] < 1.0, times  # others use this machine too
+    assert max(times) < 1.0, times
     config = daemon.wait_ready().body["config"]
     assert (config["source"], config["entry"]) == ("configmap nvdp/configs:two", "two")
     assert config["chosenBy"] == f"label {KEY}=two"
@@ -150,6 +150,28 @@ def test_a_slow_server_does_not_start_a_labelled_node_with_the_default(kubelet, 
     wait_count(kubelet, 8)
     assert [line["config"] for line in daemon.log.of("ConfigApplied")] == ["configmap nvdp/configs:two"]
     assert len(kubelet.messages(GPU)) == 1
+
+
+def test_the_driver_of_a_node_that_never_had_a_configuration_is_left_alone_until_one_is_chosen(
+    kubelet, cluster, follow, root
+):
+    """It may say ``devices.paused``, for a change of the driver that goes on just now."""
+    cluster.edit(two=yaml.safe_dump(build_config(share=2, devices={"paused": True})))
+    release = threading.Event()
+    cluster.server.faults.add(hang(release), verb="watch", resource="nodes")
+    daemon = follow(entry=None)
+    wait_until(lambda: cluster.server.journal.of(resource="configmaps"), what="a request for the ConfigMap")
+    assert daemon.wait_probe("/readyz", lambda _: True).status == 503
+    cluster.server.faults.clear()
+    release.set()
+    assert "devices.paused" in daemon.log.wait_for("DriverPaused")["msg"]
+    assert load_status(root / "run", timeout_s=LIMIT_S).scanned_at is None
+    assert not daemon.children
+    assert not daemon.log.of("DriverReady")
+
+    cluster.edit(two=TEXTS["two"])
+    wait_count(kubelet, 8)
+    daemon.wait_ready()
 
 
 def test_one_refusal_does_not_bring_back_what_the_volume_still_has(kubelet, cluster, follow, root):
