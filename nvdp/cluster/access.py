@@ -2,16 +2,18 @@
 
 Credentials are read again when they change: projected tokens live for an hour, certificates are renewed. The server's
 certificate is verified always. Proxies are not used: the API server is asked directly, whatever the environment says.
+Nobody is asked for a password.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import ssl
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, NoReturn, Protocol
 from urllib.parse import urlsplit
 
 import msgspec
@@ -55,13 +57,20 @@ class Access(Protocol):
         ...
 
 
+class NamedFile(msgspec.Struct, frozen=True):
+    """A file by its ``name``, and as people are ``told`` of it: a name that somebody wrote may be a secret instead."""
+
+    name: str
+    told: str
+
+
 class Source(msgspec.Struct, frozen=True, kw_only=True):
-    """What a kind of access has read: the server, and files of certificates, empty where there are none."""
+    """What a kind of access has read: the server, and files of certificates, None where there are none."""
 
     server: str
-    ca_file: str = ""
-    certificate_file: str = ""
-    key_file: str = ""
+    ca: NamedFile | None = None
+    certificate: NamedFile | None = None
+    key: NamedFile | None = None
     server_name: str = ""
 
 
@@ -73,16 +82,11 @@ class Trust:
         self._context: ssl.SSLContext | None = None
 
     def find_context(self, source: Source) -> ssl.SSLContext:
-        """Raises ClusterError for files that cannot be read, or are no certificates."""
-        files = [name for name in (source.ca_file, source.certificate_file, source.key_file) if name]
-        try:
-            made_of = (source, *(_identify(name) for name in files))
-            if self._context is None or made_of != self._made_of:
-                self._context, self._made_of = _build_context(source), made_of
-        except (OSError, ValueError) as error:  # that ssl.SSLError is one, too
-            told = getattr(error, "strerror", None) or type(error).__name__
-            names = ", ".join(map(quote, files)) or "none"
-            raise _refuse(f"certificates to reach the API server: {told} ({names})") from error
+        """Raises ClusterError for files that cannot be read, are no certificates, or are encrypted."""
+        files = (source.ca, source.certificate, source.key)
+        made_of = (source, *(_identify(file) for file in files if file is not None))
+        if self._context is None or made_of != self._made_of:
+            self._context, self._made_of = _build_context(source), made_of
         return self._context
 
 
@@ -106,8 +110,9 @@ class ServiceAccountAccess:
                 "no API server: KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set; outside of a pod give"
                 " --kubeconfig"
             )
-        token = load_token(self._directory / "token")
-        source = Source(server=build_server(host, port), ca_file=str(self._directory / "ca.crt"))
+        token = self._load_token()
+        name = str(self._directory / "ca.crt")
+        source = Source(server=build_server(host, port), ca=NamedFile(name, quote(name)))
         with self._lock:
             self._last = token
             return build_way(source, f"Bearer {token}", trust=self._trust)
@@ -115,20 +120,24 @@ class ServiceAccountAccess:
     def renew(self) -> bool:
         with self._lock:
             last = self._last
-        return load_token(self._directory / "token") != last
+        return self._load_token() != last
+
+    def _load_token(self) -> str:
+        name = str(self._directory / "token")
+        remedy = "does the pod mount its service account (automountServiceAccountToken)?"
+        return load_token(NamedFile(name, quote(name)), remedy=remedy)
 
 
-def load_token(path: Path) -> str:
-    """Raises ClusterError (UNREACHABLE)."""
+def load_token(file: NamedFile, *, remedy: str) -> str:
+    """Raises ClusterError (UNREACHABLE), which ends with ``remedy`` if there is no such file."""
     try:
-        with path.open(encoding="ascii") as file:
-            token = file.read(_SECRET_LIMIT).strip()
+        with Path(file.name).open(encoding="ascii") as opened:
+            token = opened.read(_SECRET_LIMIT).strip()
     except (OSError, ValueError) as error:  # no text, or no name of a file
         told = getattr(error, "strerror", None) or "no token"
-        remedy = "does the pod mount its service account (automountServiceAccountToken)?"
-        raise _refuse(f"{quote(str(path))}: {told}; {remedy}") from error
+        raise _refuse(f"{file.told}: {told}; {remedy}") from None  # what it comes from has the name
     if not token or not token.isprintable():
-        raise _refuse(f"{quote(str(path))}: holds no token")
+        raise _refuse(f"{file.told}: holds no token")
     return token
 
 
@@ -165,16 +174,49 @@ def _show_address(server: str) -> str:
 
 
 def _build_context(source: Source) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=source.ca_file or None)
+    with _translate(source.ca):
+        context = ssl.create_default_context(cafile=source.ca.name if source.ca is not None else None)
     context.sslsocket_class = TimedTlsSocket
-    if source.certificate_file:
-        context.load_cert_chain(source.certificate_file, source.key_file or None)
+    if source.certificate is not None:
+        pair = source.certificate, source.key
+        with _translate(*pair):
+            certificate, key = (file.name if file is not None else None for file in pair)
+            assert certificate is not None
+            context.load_cert_chain(certificate, key, password=_build_password(source.key or source.certificate))
     return context
 
 
-def _identify(name: str) -> tuple[int, ...]:
-    found = os.stat(name)  # noqa: PTH116 - names of the library's
-    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
+def _build_password(file: NamedFile) -> Callable[[], NoReturn]:
+    """What the library calls for a key that is encrypted. Without it somebody at the terminal would be asked."""
+
+    def ask() -> NoReturn:
+        raise _refuse_files(
+            file.told,
+            "the private key is encrypted, and nvdp asks nobody for its password; give it without one, as openssl pkey"
+            " -in FILE writes it",
+        )
+
+    return ask
+
+
+def _identify(file: NamedFile) -> tuple[int, ...]:
+    with _translate(file):
+        found = Path(file.name).stat()
+        return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
+
+
+@contextlib.contextmanager
+def _translate(*files: NamedFile | None) -> Iterator[None]:
+    """What goes wrong with these files, without its cause: that has their names."""
+    try:
+        yield
+    except (OSError, ValueError) as error:  # that ssl.SSLError is one, too
+        told = getattr(error, "strerror", None) or type(error).__name__
+        raise _refuse_files(" and ".join(file.told for file in files if file is not None), told) from None
+
+
+def _refuse_files(files: str, text: str) -> ClusterError:
+    return _refuse(f"certificates to reach the API server: {files or 'those of the system'}: {text}")
 
 
 def _refuse(text: str) -> ClusterError:
