@@ -140,14 +140,15 @@ class ObjectWatch:
                 raise
             found = None
         about = {} if found is None else _get_metadata(found)
-        if found is not None and about.get("name") != self._path.name:
-            text = f"get {self._path}: the API server sent something else"
-            raise ClusterError(text, fault=ClusterFault.UNREACHABLE)
+        if found is not None and (not _is_whole(about) or about["name"] != self._path.name):
+            raise self._build_nonsense("get")
         self._show(found)
         self._state = note_heard(self._state, _get_version(about))  # what the watch tells may be older
 
     def _take(self, event: WatchEvent) -> None:
         about = _get_metadata(event.object)
+        if event.kind != _BOOKMARK and not _is_whole(about):
+            raise self._build_nonsense("watch")
         version = _get_version(about)
         is_ours = event.kind == _BOOKMARK or about.get("name") == self._path.name
         if is_ours and goes_back(self._state, version):
@@ -161,6 +162,11 @@ class ObjectWatch:
         else:
             return  # a server that does not select: this is none of ours
         self._note_well(version)
+
+    def _build_nonsense(self, verb: str) -> ClusterError:
+        """A fault of the server's: if it stays with that, its version is given up, and the present state asked for."""
+        text = f"{verb} {self._path}: the API server sent something else than such an object"
+        return ClusterError(text, fault=ClusterFault.FAILED)
 
     def _note_well(self, version: str) -> None:
         self._state = note_heard(self._state, version)
@@ -228,6 +234,13 @@ class ObjectWatch:
 def _get_metadata(found: Mapping[str, Any]) -> Mapping[str, Any]:
     metadata = found.get("metadata")
     return metadata if isinstance(metadata, dict) else {}
+
+
+def _is_whole(about: Mapping[str, Any]) -> bool:
+    """Whether metadata can be those of an object: it has a name, and its labels and annotations are texts."""
+    texts = [about[key] for key in ("labels", "annotations") if about.get(key) is not None]
+    has_texts = all(isinstance(one, dict) and all(isinstance(value, str) for value in one.values()) for one in texts)
+    return has_texts and isinstance(about.get("name"), str)
 
 
 def _get_version(about: Mapping[str, Any]) -> str:

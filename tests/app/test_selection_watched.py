@@ -159,6 +159,19 @@ def test_a_server_that_sends_something_else_changes_nothing(start, server):
     assert scene.posted.empty()
 
 
+def test_while_something_else_is_sent_of_the_node_its_label_stands_and_edits_are_followed(start, server):
+    scene = start()
+    assert scene.next().chosen.entry == "mixed"
+    nonsense = b'{"type":"MODIFIED","object":{"metadata":{"name":"gpu-a3","labels":7}}}\n'
+    server.faults.add(garbage(nonsense), verb="watch", resource="nodes")
+    server.end_watches()
+    wait_until(lambda: "something else" in scene.service._sight.node_problem, what="the problem")
+    scene.edit(mixed="# edited\n")
+    found = scene.next()
+    assert (found.chosen.entry, found.text) == ("mixed", b"# edited\n")
+    assert scene.posted.empty()
+
+
 def test_a_config_map_that_is_not_there_is_said_to_be_missing_and_followed_when_it_comes(start, server):
     scene = start(**{"config-map": "later"})
     found = scene.next()

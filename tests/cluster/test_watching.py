@@ -33,13 +33,13 @@ class Sight:
     def __init__(self, api, path=NODE, *, patience_s: float = 60.0, random: Random | None = None) -> None:
         self.seen: list = []
         self.logged: list = []
-        contact = Contact(lambda reason, text, **_: self.logged.append((reason, text)), patience_s=patience_s)
+        self.contact = Contact(lambda reason, text, **_: self.logged.append((reason, text)), patience_s=patience_s)
         self.watch = ObjectWatch(
             api,
             path,
             name="node",
             on_seen=self.seen.append,
-            contact=contact,
+            contact=self.contact,
             quiet_s=0.3,
             random=random or Eager(),
         )
@@ -187,6 +187,41 @@ def test_what_is_told_of_another_object_is_not_ours(api, server: ApiServer) -> N
     sight.wait_labels(zone="b")
     assert [seen.object for seen in sight.seen if seen.object and seen.object["metadata"]["name"] != "gpu-a3"] == []
     assert server.journal.of()[-1].version == ""
+    sight.watch.stop()
+    sight.watch._thread.join(5)
+
+
+NO_NODES = {
+    "no metadata": {"kind": "Status"},
+    "other metadata": {"metadata": ["name"]},
+    "no name": {"metadata": {"labels": {"zone": "x"}}},
+    "a number for a name": {"metadata": {"name": 7}},
+    "no labels": {"metadata": {"name": "gpu-a3", "labels": 0}},
+    "a number for a label": {"metadata": {"name": "gpu-a3", "labels": {"zone": 7}}},
+    "a list for an annotation": {"metadata": {"name": "gpu-a3", "annotations": {"a": []}}},
+}
+
+
+@pytest.mark.parametrize("found", NO_NODES.values(), ids=NO_NODES)
+def test_what_is_no_object_is_told_once_and_what_was_seen_stands_until_there_is_one_again(
+    api, server: ApiServer, found
+) -> None:
+    sight = Sight(api, patience_s=0.2)
+    sight.watch.start()
+    sight.wait_labels(zone="b")
+    server.faults.add(garbage(write_event("MODIFIED", found)), verb="watch")
+    server.end_watches()
+    wait_until(lambda: sight.logged, what="a line")
+    assert sight.labels == {"zone": "b"}
+    ((reason, text),) = sight.logged
+    assert reason is Reason.API_SERVER_LOST
+    assert text.startswith("watch node gpu-a3: the API server sent something else than such an object. ")
+    assert sight.seen[-1].problem in sight.contact.trouble.text
+    server.faults.clear()
+    server.store.label("gpu-a3", zone="c")
+    sight.wait_labels(zone="c")
+    assert (sight.seen[-1].problem, sight.contact.trouble) == ("", None)
+    assert [reason for reason, _ in sight.logged] == [Reason.API_SERVER_LOST, Reason.API_SERVER_REACHED]
     sight.watch.stop()
     sight.watch._thread.join(5)
 
