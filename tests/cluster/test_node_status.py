@@ -46,8 +46,9 @@ def advertised(healthy=4, *, registered=True, state=DriverState.READY):
 class Scene:
     """A Node on the server, and a service that writes to it."""
 
-    def __init__(self, server):
+    def __init__(self, server, api):
         self.server = server
+        self.api = api
         self.clock = Clock()
         self.log = Lines()
         self.service = None
@@ -60,9 +61,9 @@ class Scene:
     def _admit(self, _):
         self.written.append(self.clock.now)
 
-    def keep_condition(self, api, **options):
+    def keep_condition(self, **options):
         self.service = NodeStatusService(
-            NodeConditionWriter(api, node_name=NODE, condition_type=TYPE),
+            NodeConditionWriter(self.api, node_name=NODE, condition_type=TYPE),
             condition_type=TYPE,
             format_time=format_time,
             log=self.log,
@@ -73,9 +74,9 @@ class Scene:
         )
         return self._start()
 
-    def remove_taint(self, api, **options):
+    def remove_taint(self, **options):
         self.service = StartupTaintService(
-            NodeTaintRemover(api, node_name=NODE),
+            NodeTaintRemover(self.api, node_name=NODE),
             key=KEY,
             node_name=NODE,
             log=self.log,
@@ -90,6 +91,24 @@ class Scene:
         self.service._changed = Changed()
         self.service.start()
         return self.service
+
+    def write_first(self):
+        """A service that has written once: all is advertised."""
+        service = self.keep_condition()
+        self.see()
+        self.follow_for(1.0, advertised())
+        self.wait_condition("PlanAdvertised", writes=1)
+        return service
+
+    def see(self):
+        see(self.server, self.service)
+
+    def follow_for(self, seconds, status):
+        self.service.follow(status)
+        self.clock.pass_time(seconds)
+
+    def lose_condition(self):
+        self.server.store.edit("nodes", NODE, lambda node: node["status"].update(conditions=[KUBELETS]))
 
     def pass_quietly(self, seconds):
         """Let time pass, in which nothing is to be written: the thread has seen it pass."""
@@ -118,26 +137,25 @@ class Scene:
         wait_soon(lambda: self.service._sight.there.reason == reason, what="that the service knows it")
         assert len(self.written) == writes
 
+    def wait_failed(self):
+        wait_until(lambda: self.service._attempts.next_at > self.clock.now, what="a try that failed")
+
     def show_allocatable(self, count="4"):
         self.server.store.edit("nodes", NODE, lambda node: node["status"].update(allocatable={GPU: count}))
-        see(self.server, self.service)
+        self.see()
 
 
 @pytest.fixture
-def scene(server):
-    made = Scene(server)
+def scene(server, api):
+    made = Scene(server, api)
     yield made
     if made.service is not None:
         made.service.stop()
         wait_ended(made.service)
 
 
-def test_the_condition_is_added_and_all_others_stay(scene, server, api):
-    service = scene.keep_condition(api)
-    see(server, service)
-    service.follow(advertised())
-    scene.clock.pass_time(1.0)
-    scene.wait_condition("PlanAdvertised", writes=1)
+def test_the_condition_is_added_and_all_others_stay(scene, server):
+    scene.write_first()
     node = server.store.find("nodes", NODE)
     assert node["status"]["conditions"] == [
         KUBELETS,
@@ -157,9 +175,9 @@ def test_the_condition_is_added_and_all_others_stay(scene, server, api):
         kubernetes_validate.validate(node, version, strict=True)
 
 
-def test_the_time_is_that_of_the_last_change_of_the_status_not_of_the_reason(scene, server, api):
-    service = scene.keep_condition(api)
-    see(server, service)
+def test_the_time_is_that_of_the_last_change_of_the_status_not_of_the_reason(scene):
+    scene.keep_condition()
+    scene.see()
     for writes, (status, reason) in enumerate(
         [
             (advertised(registered=False), "NotRegistered"),
@@ -169,46 +187,40 @@ def test_the_time_is_that_of_the_last_change_of_the_status_not_of_the_reason(sce
         ],
         start=1,
     ):
-        service.follow(status)
-        scene.clock.pass_time(10.0)
+        scene.follow_for(10.0, status)
         scene.wait_condition(reason, writes=writes)
         expected = {1: "17", 2: "17", 3: "37", 4: "47"}[writes]
         assert scene.condition["lastTransitionTime"] == f"2026-11-29T03:12:{expected}Z"
 
 
-def test_a_start_whose_condition_is_there_already_writes_nothing(scene, server, api):
-    first = scene.keep_condition(api)
-    see(server, first)
-    first.follow(advertised())
-    scene.clock.pass_time(1.0)
-    scene.wait_condition("PlanAdvertised", writes=1)
+def test_a_start_whose_condition_is_there_already_writes_nothing(scene):
+    first = scene.write_first()
     first.stop()
     before = scene.condition
 
-    service = scene.keep_condition(api)
-    see(server, service)
+    service = scene.keep_condition()
+    scene.see()
     service.follow(Status())
     scene.pass_quietly(29.0)
     service.follow(advertised())
     scene.pass_quietly(3600.0)
-    service.follow(advertised(0))
-    scene.clock.pass_time(1.0)
+    scene.follow_for(1.0, advertised(0))
     scene.wait_condition("AllUnhealthy", writes=2)
     assert before["lastTransitionTime"] < scene.condition["lastTransitionTime"]
 
 
-def test_a_start_that_takes_long_is_said(scene, server, api):
-    service = scene.keep_condition(api)
-    see(server, service)
+def test_a_start_that_takes_long_is_said(scene):
+    service = scene.keep_condition()
+    scene.see()
     service.follow(Status())
     scene.pass_quietly(29.0)
     scene.clock.pass_time(1.0)
     scene.wait_condition("NotRegistered", writes=1)
 
 
-def test_what_lasts_less_than_a_second_is_not_written(scene, server, api):
-    service = scene.keep_condition(api)
-    see(server, service)
+def test_what_lasts_less_than_a_second_is_not_written(scene):
+    service = scene.keep_condition()
+    scene.see()
     for _ in range(8):
         service.follow(advertised(registered=False))
         scene.pass_quietly(0.9)
@@ -218,12 +230,8 @@ def test_what_lasts_less_than_a_second_is_not_written(scene, server, api):
     scene.wait_condition("PlanAdvertised", writes=1)
 
 
-def test_another_message_of_the_same_state_is_written_once_it_stays(scene, server, api):
-    service = scene.keep_condition(api)
-    see(server, service)
-    service.follow(advertised())
-    scene.clock.pass_time(1.0)
-    scene.wait_condition("PlanAdvertised", writes=1)
+def test_another_message_of_the_same_state_is_written_once_it_stays(scene):
+    service = scene.write_first()
     for healthy in (3, 4, 3, 2, 3, 4, 3):
         service.follow(advertised(healthy))
         scene.pass_quietly(25.0)
@@ -233,78 +241,60 @@ def test_another_message_of_the_same_state_is_written_once_it_stays(scene, serve
     assert len(scene.written) == 2
 
 
-def test_nothing_is_written_before_the_node_was_seen(scene, server, api):
-    service = scene.keep_condition(api)
+def test_nothing_is_written_before_the_node_was_seen(scene, server):
+    service = scene.keep_condition()
     service.follow(advertised())
     service.see(ObjectSeen(problem="no API server", at=0.0))
     service.see(ObjectSeen(at=0.0))
     scene.pass_quietly(100.0)
-    see(server, service)
+    scene.see()
     scene.wait_condition("PlanAdvertised", writes=1)
 
 
-def test_a_condition_that_is_gone_is_put_back(scene, server, api):
-    service = scene.keep_condition(api)
-    see(server, service)
-    service.follow(advertised())
-    scene.clock.pass_time(1.0)
-    scene.wait_condition("PlanAdvertised", writes=1)
-    server.store.edit("nodes", NODE, lambda node: node["status"].update(conditions=[KUBELETS]))
-    see(server, service)
+def test_a_condition_that_is_gone_is_put_back(scene):
+    scene.write_first()
+    scene.lose_condition()
+    scene.see()
     scene.wait_condition("PlanAdvertised", writes=2)
 
 
-def test_an_old_sight_of_the_node_is_no_reason_to_write_again(scene, server, api):
-    service = scene.keep_condition(api)
+def test_an_old_sight_of_the_node_is_no_reason_to_write_again(scene, server):
     old = server.store.find("nodes", NODE)
-    see(server, service)
-    service.follow(advertised())
-    scene.clock.pass_time(1.0)
-    scene.wait_condition("PlanAdvertised", writes=1)
+    service = scene.write_first()
     scene.pass_quietly(30.0)
     service.see(ObjectSeen(object=old, at=0.0))
     service.see(ObjectSeen(object=old, problem="no API server", at=0.0))
     scene.pass_quietly(3600.0)
-    see(server, service)
-    service.follow(advertised(0))
-    scene.clock.pass_time(1.0)
+    scene.see()
+    scene.follow_for(1.0, advertised(0))
     scene.wait_condition("AllUnhealthy", writes=2)
 
 
-def test_a_server_that_was_restored_to_what_was_before_is_written_to_again(scene, server, api):
-    service = scene.keep_condition(api)
+def test_a_server_that_was_restored_to_what_was_before_is_written_to_again(scene, server):
     old = server.store.find("nodes", NODE)
-    see(server, service)
-    service.follow(advertised())
-    scene.clock.pass_time(1.0)
-    scene.wait_condition("PlanAdvertised", writes=1)
+    service = scene.write_first()
     scene.pass_quietly(3600.0)
-    server.store.edit("nodes", NODE, lambda node: node["status"].update(conditions=[KUBELETS]))
+    scene.lose_condition()
     service.see(ObjectSeen(object=old, at=0.0))
     scene.wait_condition("PlanAdvertised", writes=2)
 
 
-def test_a_write_that_comes_to_a_lower_version_is_written_once(scene, server, api):
+def test_a_write_that_comes_to_a_lower_version_is_written_once(scene, server):
     """The server was restored between the sight of the Node and the write."""
-    service = scene.keep_condition(api)
+    service = scene.keep_condition()
     seen = server.store.find("nodes", NODE)
     seen["metadata"]["resourceVersion"] = "900000"
     service.see(ObjectSeen(object=seen, at=0.0))
-    service.follow(advertised())
-    scene.clock.pass_time(1.0)
+    scene.follow_for(1.0, advertised())
     scene.wait_condition("PlanAdvertised", writes=1)
     scene.pass_quietly(3600.0)
 
 
-def test_versions_that_are_no_numbers_are_given_a_moment(scene, server, api):
+def test_versions_that_are_no_numbers_are_given_a_moment(scene, server):
     """Nobody promises that they are; then what is seen just after a write may be what was there before."""
-    service = scene.keep_condition(api)
     old = server.store.find("nodes", NODE)
     old["metadata"]["resourceVersion"] = "opaque"
-    see(server, service)
-    service.follow(advertised())
-    scene.clock.pass_time(1.0)
-    scene.wait_condition("PlanAdvertised", writes=1)
+    service = scene.write_first()
     scene.pass_quietly(9.0)
     service.see(ObjectSeen(object=old, at=0.0))
     scene.pass_quietly(3600.0)
@@ -312,51 +302,39 @@ def test_versions_that_are_no_numbers_are_given_a_moment(scene, server, api):
     scene.wait_condition("PlanAdvertised", writes=2)
 
 
-def test_two_that_write_the_same_condition_cost_a_request_a_minute(scene, server, api):
-    service = scene.keep_condition(api)
-    see(server, service)
-    service.follow(advertised())
-    scene.clock.pass_time(1.0)
-    scene.wait_condition("PlanAdvertised", writes=1)
+def test_two_that_write_the_same_condition_cost_a_request_a_minute(scene):
+    scene.write_first()
     for _ in range(80):
         scene.clock.pass_time(15.0)
-        server.store.edit("nodes", NODE, lambda node: node["status"].update(conditions=[KUBELETS]))
-        see(server, service)
-        now = scene.clock.now
-        wait_soon(
-            lambda now=now: service._written.at == now or service._allowance.next_at(now) > now,
-            what="that it is put back, or has to wait",
-        )
+        scene.lose_condition()
+        scene.see()
+        scene.settle()
     assert 15 <= len(scene.written) <= 5 + 20
 
 
 @pytest.mark.parametrize("fault", [drop(), answer(503), answer(409)])
-def test_after_an_outage_the_newest_state_is_written_once(scene, server, api, fault):
-    service = scene.keep_condition(api)
-    see(server, service)
+def test_after_an_outage_the_newest_state_is_written_once(scene, server, fault):
+    service = scene.keep_condition()
+    scene.see()
     server.faults.add(fault)
-    service.follow(advertised(registered=False))
-    scene.clock.pass_time(1.0)
+    scene.follow_for(1.0, advertised(registered=False))
     for number in range(5):
-        wait_until(lambda: service._attempts.next_at > scene.clock.now, what="a try that failed")
-        service.follow(advertised(number % 5))
-        scene.clock.pass_time(61.0)
-    wait_until(lambda: service._attempts.next_at > scene.clock.now, what="a try that failed")
+        scene.wait_failed()
+        scene.follow_for(61.0, advertised(number % 5))
+    scene.wait_failed()
     assert service.trouble is not None
     server.faults.clear()
-    service.follow(advertised())
-    scene.clock.pass_time(61.0)
+    scene.follow_for(61.0, advertised())
     scene.wait_condition("PlanAdvertised", writes=1)
     wait_until(lambda: service.trouble is None, what="that it is over")
     assert scene.log.lines == []
 
 
-def test_a_missing_right_is_told_once(scene, server, api):
-    service = scene.keep_condition(api)
-    see(server, service)
+def test_a_missing_right_is_told_once(scene, server):
+    service = scene.keep_condition()
+    scene.see()
     server.faults.add(answer(403, "nodes/status is forbidden"))
-    service.follow(advertised())
-    scene.clock.pass_time(1.0)
+    scene.follow_for(1.0, advertised())
     wait_until(lambda: service.trouble, what="that it is shown")
     for _ in range(30):
         scene.pass_quietly(120.0)
@@ -364,26 +342,25 @@ def test_a_missing_right_is_told_once(scene, server, api):
     assert scene.log.reasons == ["NodeWriteFailed"]
 
 
-def test_nobody_waits_for_a_server_that_hangs(scene, server, api):
+def test_nobody_waits_for_a_server_that_hangs(scene, server):
     released = threading.Event()
     server.faults.add(hang(released))
-    service = scene.keep_condition(api)
-    see(server, service)
-    service.follow(advertised())
-    scene.clock.pass_time(1.0)
+    service = scene.keep_condition()
+    scene.see()
+    scene.follow_for(1.0, advertised())
     began = time.monotonic()
     for number in range(2000):
         service.follow(advertised(number % 5))
-        see(server, service)
+        scene.see()
     took_s = time.monotonic() - began
     released.set()
     server.faults.clear()
     assert took_s < 8.0, "the server holds up a request for 10 s"
 
 
-def test_nodes_that_start_at_once_do_not_write_at_once(scene, server, api):
-    service = scene.keep_condition(api, first_delay_s=50.0)
-    see(server, service)
+def test_nodes_that_start_at_once_do_not_write_at_once(scene):
+    service = scene.keep_condition(first_delay_s=50.0)
+    scene.see()
     service.follow(advertised())
     scene.pass_quietly(49.0)
     scene.clock.pass_time(1.0)
@@ -391,21 +368,20 @@ def test_nodes_that_start_at_once_do_not_write_at_once(scene, server, api):
 
 
 @pytest.mark.parametrize("which", ["keep_condition", "remove_taint"])
-def test_a_thread_that_died_goes_on(scene, server, api, which):
+def test_a_thread_that_died_goes_on(scene, which):
     class Broken:
         def write(self, *_, **__):
             raise RuntimeError("a defect")
 
         remove = write
 
-    service = getattr(scene, which)(api)
+    service = getattr(scene, which)()
     name = "_writer" if which == "keep_condition" else "_remover"
     whole = getattr(service, name)
     with Crashes() as crashes:
         setattr(service, name, Broken())
-        see(server, service)
-        service.follow(advertised())
-        scene.clock.pass_time(31.0)
+        scene.see()
+        scene.follow_for(31.0, advertised())
         assert crashes.died.wait(15.0)
         wait_ended(service)
     setattr(service, name, whole)
@@ -413,9 +389,9 @@ def test_a_thread_that_died_goes_on(scene, server, api, which):
     wait_until(lambda: len(scene.written) == 1, what="the write")
 
 
-def test_the_taint_goes_once_the_node_shows_what_the_plan_says(scene, server, api):
-    service = scene.remove_taint(api)
-    see(server, service)
+def test_the_taint_goes_once_the_node_shows_what_the_plan_says(scene, server):
+    service = scene.remove_taint()
+    scene.see()
     for status in (Status(), advertised(registered=False), advertised(0)):
         service.follow(status)
         scene.pass_quietly(3600.0)
@@ -434,8 +410,8 @@ def test_the_taint_goes_once_the_node_shows_what_the_plan_says(scene, server, ap
     assert (entry.verb, entry.resource, entry.name, entry.code) == ("patch", "nodes", NODE, 200)
 
 
-def test_a_kubelet_that_does_not_show_them_is_waited_for_half_a_minute(scene, server, api):
-    service = scene.remove_taint(api)
+def test_a_kubelet_that_does_not_show_them_is_waited_for_half_a_minute(scene):
+    service = scene.remove_taint()
     scene.show_allocatable("0")
     service.follow(advertised())
     scene.pass_quietly(29.0)
@@ -444,9 +420,9 @@ def test_a_kubelet_that_does_not_show_them_is_waited_for_half_a_minute(scene, se
     assert scene.taints == [OTHERS]
 
 
-def test_what_is_advertised_no_more_has_its_half_minute_anew(scene, server, api):
-    service = scene.remove_taint(api)
-    see(server, service)
+def test_what_is_advertised_no_more_has_its_half_minute_anew(scene):
+    service = scene.remove_taint()
+    scene.see()
     service.follow(advertised())
     scene.pass_quietly(20.0)
     service.follow(advertised(registered=False))
@@ -458,10 +434,10 @@ def test_what_is_advertised_no_more_has_its_half_minute_anew(scene, server, api)
     assert scene.taints == [OTHERS]
 
 
-def test_a_taint_of_several_effects_goes_as_a_whole(scene, server, api):
+def test_a_taint_of_several_effects_goes_as_a_whole(scene, server):
     taints = [OURS, OTHERS, {"key": KEY, "effect": "NoExecute"}, {"key": f"{KEY}-2", "effect": "NoExecute"}]
     server.store.edit("nodes", NODE, lambda node: node["spec"].update(taints=taints))
-    service = scene.remove_taint(api)
+    service = scene.remove_taint()
     scene.show_allocatable()
     service.follow(advertised())
     wait_ended(service)
@@ -469,23 +445,23 @@ def test_a_taint_of_several_effects_goes_as_a_whole(scene, server, api):
     assert "nvidia.com/gpu-not-ready:NoSchedule, nvidia.com/gpu-not-ready:NoExecute removed" in scene.log.lines[0][1]
 
 
-def test_a_taint_that_is_not_there_costs_nothing(scene, server, api):
+def test_a_taint_that_is_not_there_costs_nothing(scene, server):
     server.store.edit("nodes", NODE, lambda node: node.update(spec={}))
-    service = scene.remove_taint(api)
-    see(server, service)
+    service = scene.remove_taint()
+    scene.see()
     service.follow(advertised())
     wait_ended(service)
-    assert (scene.written, scene.log.lines, service.done) == ([], [], True)
+    assert (scene.written, scene.log.lines) == ([], [])
 
 
-def test_it_goes_once_and_what_comes_later_is_somebody_elses(scene, server, api):
-    service = scene.remove_taint(api)
+def test_it_goes_once_and_what_comes_later_is_somebody_elses(scene, server):
+    service = scene.remove_taint()
     scene.show_allocatable()
     service.follow(advertised())
     wait_ended(service)
     server.store.edit("nodes", NODE, lambda node: node["spec"].update(taints=[OURS]))
     service.start()
-    see(server, service)
+    scene.see()
     service.follow(advertised(3))
     scene.pass_quietly(3600.0)
     wait_ended(service)
@@ -493,16 +469,16 @@ def test_it_goes_once_and_what_comes_later_is_somebody_elses(scene, server, api)
     assert len(scene.written) == 1
 
 
-def test_taints_that_have_moved_meanwhile_are_looked_at_again(scene, server, api):
+def test_taints_that_have_moved_meanwhile_are_looked_at_again(scene, server):
     """The place of the taint is another one's by then: nothing is removed before that was seen."""
-    service = scene.remove_taint(api)
+    service = scene.remove_taint()
     scene.show_allocatable()
     added = {"key": "node.kubernetes.io/disk-pressure", "effect": "NoSchedule"}
     server.store.edit("nodes", NODE, lambda node: node["spec"].update(taints=[OURS, OTHERS, added]))
     service.follow(advertised())
-    wait_until(lambda: service._attempts.next_at > scene.clock.now, what="a try that failed")
+    scene.wait_failed()
     assert scene.taints == [OURS, OTHERS, added]
-    see(server, service)
+    scene.see()
     scene.clock.pass_time(1.0)
     wait_ended(service)
     assert scene.taints == [OTHERS, added]
@@ -510,14 +486,14 @@ def test_taints_that_have_moved_meanwhile_are_looked_at_again(scene, server, api
     assert [entry.code for entry in server.journal.of(verb="patch")] == [422, 200]
 
 
-def test_a_refusal_for_good_is_told_and_asked_for_ever_less_often(scene, server, api):
-    service = scene.remove_taint(api)
+def test_a_refusal_for_good_is_told_and_asked_for_ever_less_often(scene, server):
+    service = scene.remove_taint()
     scene.show_allocatable()
     server.faults.add(answer(422, "no"))
     service.follow(advertised())
     for tries in range(1, 7):
         wait_until(lambda tries=tries: len(server.journal.of()) >= tries, what="a try")
-        wait_until(lambda: service._attempts.next_at > scene.clock.now, what="that it is put off")
+        scene.wait_failed()
         scene.clock.pass_time(61.0)
     wait_until(lambda: scene.log.lines, what="that it is told")
     assert service._attempts.next_at >= scene.clock.now - 61.0 + 600.0
@@ -528,9 +504,9 @@ def test_a_refusal_for_good_is_told_and_asked_for_ever_less_often(scene, server,
     assert scene.taints == [OTHERS]
 
 
-def test_a_node_that_is_deleted_and_comes_again_is_waited_for(scene, server, api):
-    service = scene.remove_taint(api)
-    see(server, service)
+def test_a_node_that_is_deleted_and_comes_again_is_waited_for(scene):
+    service = scene.remove_taint()
+    scene.see()
     service.see(ObjectSeen(at=0.0))
     service.follow(advertised())
     scene.pass_quietly(100.0)
@@ -539,9 +515,9 @@ def test_a_node_that_is_deleted_and_comes_again_is_waited_for(scene, server, api
     assert scene.taints == [OTHERS]
 
 
-def test_the_main_thread_is_told_nothing_that_it_must_wait_for(scene, api):
+def test_the_main_thread_is_told_nothing_that_it_must_wait_for(scene):
     """The whole of a turn: far below what a turn may take."""
-    condition, taint = scene.keep_condition(api), scene.remove_taint(api)
+    condition, taint = scene.keep_condition(), scene.remove_taint()
     many = tuple(msgspec.structs.replace(advertised().resources[0], name=f"nvidia.com/{n}") for n in range(20))
     status = msgspec.structs.replace(advertised(), resources=many)
     began = time.thread_time()
