@@ -17,6 +17,7 @@ from nvdp.model.status import Status, Trouble
 from nvdp.planning.start_spread import StartDelays
 from nvdp.services.node_events import EventLog, EventService
 from nvdp.services.node_status import NodeStatusService
+from nvdp.services.node_writer import NodeWriter
 from nvdp.services.startup_taint import StartupTaintService
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 class NodeWriters(msgspec.Struct, frozen=True):
     """The services, each of which is started by its owner. ``see``, ``follow`` and ``look`` do not block."""
 
-    services: tuple[EventService | NodeStatusService | StartupTaintService, ...] = ()
+    services: tuple[NodeWriter, ...] = ()
 
     def see(self, seen: ObjectSeen) -> None:
         """The own Node as it is now: from whoever watches it."""
@@ -53,7 +54,7 @@ def build_node_writers(
 ) -> NodeWriters:
     """The services that the options call for; ``lines`` become events, ``log`` tells of us."""
     node_name = options.node_name
-    services: list[EventService | NodeStatusService | StartupTaintService] = []
+    services: list[NodeWriter] = []
     if lines is not None:
         writer = NodeEvents(api, node_name=node_name, instance=options.pod_name)
         services.append(

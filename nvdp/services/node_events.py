@@ -20,9 +20,10 @@ from nvdp.log import Log
 from nvdp.log.render import render_sentence
 from nvdp.model.cluster import ObjectSeen
 from nvdp.model.reasons import EventKind, Level, Reason
-from nvdp.model.status import Status, Trouble
+from nvdp.model.status import Status
 from nvdp.planning.event_rate import EventRate, EventWrite, News, cut_note
 from nvdp.planning.event_states import State, list_lasting
+from nvdp.services.node_writer import NodeWriter
 from nvdp.services.write_attempts import WriteAttempts
 
 _BACKLOG: Final = 256  # lines that wait for the thread; it takes them several times a second
@@ -95,14 +96,14 @@ class EventWriter(Protocol):
         ...
 
 
-class EventService:
-    """Writes what ``lines`` brings as events of the node. One thread, ``events``; all else may be called from any.
+class EventService(NodeWriter):
+    """Writes what ``lines`` brings as events of the node.
 
-    ``first_delay_s``: how long the first write after a start waits, for nodes that start at once. Events name the
-    Node's uid: they wait for ``see``, for a minute at most, and then name the node's name for it, as the kubelet does.
+    They name the Node's uid: they wait for ``see``, for a minute at most, and then name the node's name for it, as the
+    kubelet does. Of the status, what has passed is not told.
     """
 
-    THREAD: Final = "events"
+    THREAD = "events"
 
     def __init__(
         self,
@@ -117,56 +118,38 @@ class EventService:
         batch_s: float = _BATCH_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        what = "events of the node cannot be written"
+        super().__init__(WriteAttempts(what, first_delay_s=first_delay_s, log=log, rng=rng, clock=clock))
         self._lines = lines
         self._writer = writer
         self._node_name = node_name
         self._batch_s = batch_s
         self._clock = clock
-        self._first_at = clock() + first_delay_s
         self._node_due_at = clock() + node_wait_s
-        self._attempts = WriteAttempts("events of the node cannot be written", log=log, rng=rng)
         self._rate = EventRate()
         self._uid = ""
         self._lasting: AbstractSet[State] = frozenset()
         self._states: deque[AbstractSet[State]] = deque(maxlen=_BACKLOG)
         self._hurried = False
-        self._stopping = False
-        self._thread: threading.Thread | None = None
-
-    @property
-    def trouble(self) -> Trouble | None:
-        """Why no events are written."""
-        return self._attempts.trouble
-
-    def start(self) -> None:
-        """Begin to write. Nothing if it does already; after a crash it goes on with what is left."""
-        if self._thread is None or not self._thread.is_alive():
-            self._thread = threading.Thread(target=self._run, name=self.THREAD, daemon=True)
-            self._thread.start()
-
-    def stop(self) -> None:
-        """Write no more. Does not wait."""
-        self._stopping = True
-        self._lines.came.set()
 
     def see(self, seen: ObjectSeen) -> None:
-        """The Node as it is now."""
         uid = find_uid(seen)
         if uid and uid != self._uid:
             self._uid = uid
-            self._lines.came.set()
+            self._wake()
 
     def follow(self, status: Status) -> None:
-        """The state of now: what has passed is not told. Called by the main thread after every turn."""
         lasting = list_lasting(status)
         if lasting != self._lasting:
             self._lasting = lasting
             self._states.append(lasting)
-            self._lines.came.set()
+            self._wake()
 
     def look(self) -> None:
-        """Try again now what waits for another try."""
         self._hurried = True
+        self._wake()
+
+    def _wake(self) -> None:
         self._lines.came.set()
 
     def _run(self) -> None:
@@ -198,7 +181,7 @@ class EventService:
             if write is None:
                 at = self._rate.next_at(now)
                 return None if at is None else max(0.0, at - now)
-            due_at = max(self._first_at, self._attempts.next_at, float("-inf") if self._uid else self._node_due_at)
+            due_at = self._attempts.next_at if self._uid else max(self._attempts.next_at, self._node_due_at)
             if due_at > now:
                 return due_at - now
             self._try_to_write(write)
@@ -217,7 +200,7 @@ class EventService:
                 self._attempts.refuse(error)
                 self._rate.give_up(write, now=self._clock())
             else:
-                self._attempts.fail(error, now=self._clock())
+                self._attempts.fail(error)
             return
         self._attempts.succeed()
         self._rate.written(write, now=self._clock())

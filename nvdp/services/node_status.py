@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import random
 import re
-import threading
 import time
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 import msgspec
 
-from nvdp.errors import ClusterError
 from nvdp.log import Log
 from nvdp.model.cluster import ObjectSeen
-from nvdp.model.status import Status, Trouble
+from nvdp.model.status import Status
 from nvdp.planning.node_condition import (
     MESSAGE_SETTLE_S,
     Condition,
@@ -25,6 +23,7 @@ from nvdp.planning.node_condition import (
     find_version,
 )
 from nvdp.planning.write_pacing import Allowance
+from nvdp.services.node_writer import NodeReconciler
 from nvdp.services.write_attempts import WriteAttempts
 
 _BURST: Final = 5
@@ -32,6 +31,8 @@ _EVERY_S: Final = 60.0
 _ECHO_S: Final = 10.0  # for a watch to show what was written, where versions cannot be compared
 _LATE_S: Final = 60.0  # a watch that tells of a lower version after that has another past: its server was restored
 _VERSION_FORM: Final = re.compile(r"[0-9]{1,30}")
+
+_Write: TypeAlias = tuple[Condition, ConditionThere]  # what is wanted, and what is there
 
 
 class ConditionWriter(Protocol):
@@ -59,15 +60,14 @@ class _Sight(msgspec.Struct, frozen=True):
         return self.at < other.at + _ECHO_S
 
 
-class NodeStatusService:
-    """Has the Node say what the status comes to, by its condition of one type. One thread, ``node-status``.
+class NodeStatusService(NodeReconciler[_Write]):
+    """Has the Node say what the status comes to, by its condition of one type.
 
-    ``follow`` comes from the main thread after every turn, ``see`` from whoever watches the Node; neither blocks.
     Before the Node was seen nothing is written: what it says already is kept, and so is since when. Two that write the
     same condition cost a request a minute at most.
     """
 
-    THREAD: Final = "node-status"
+    THREAD = "node-status"
 
     def __init__(
         self,
@@ -81,41 +81,21 @@ class NodeStatusService:
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
+        what = f"condition {condition_type} of the node cannot be written"
+        attempts = WriteAttempts(what, first_delay_s=first_delay_s, log=log, rng=rng, clock=clock)
+        super().__init__(attempts, clock=clock)
         self._writer = writer
         self._type = condition_type
         self._format_time = format_time
-        self._clock = clock
         self._wall = wall
-        self._first_at = clock() + first_delay_s
-        self._attempts = WriteAttempts(f"condition {condition_type} of the node cannot be written", log=log, rng=rng)
         self._allowance = Allowance(burst=_BURST, every_s=_EVERY_S)
-        self._changed = threading.Condition()  # guards what follows
+        # ``_changed`` guards what follows.
         self._wanted: Condition | None = None
         self._state_since = self._message_since = 0.0
         self._sight: _Sight | None = None
         self._written: _Sight | None = None
-        self._stopping = False
-        self._thread: threading.Thread | None = None
-
-    @property
-    def trouble(self) -> Trouble | None:
-        """Why the condition is not as it should be."""
-        return self._attempts.trouble
-
-    def start(self) -> None:
-        """Begin to write. Nothing if it does already; after a crash it goes on."""
-        if self._thread is None or not self._thread.is_alive():
-            self._thread = threading.Thread(target=self._run, name=self.THREAD, daemon=True)
-            self._thread.start()
-
-    def stop(self) -> None:
-        """Write no more. Does not wait."""
-        with self._changed:
-            self._stopping = True
-            self._changed.notify_all()
 
     def follow(self, status: Status) -> None:
-        """The state of now."""
         wanted = build_condition(status)
         with self._changed:
             before = self._wanted
@@ -128,7 +108,6 @@ class NodeStatusService:
             self._changed.notify_all()
 
     def see(self, seen: ObjectSeen) -> None:
-        """The Node as it is now."""
         if seen.object is None or seen.problem:
             return
         sight = _Sight(find_condition(seen.object, self._type), find_version(seen.object), self._clock())
@@ -137,25 +116,13 @@ class NodeStatusService:
                 self._sight = sight
                 self._changed.notify_all()
 
-    def look(self) -> None:
-        """Try again now what waits for another try."""
-        with self._changed:
-            self._attempts.hurry()
-            self._changed.notify_all()
-
-    def _run(self) -> None:
-        while (due := self._wait_due()) is not None:
-            condition, there = due
-            is_same = there.status == condition.status and there.last_transition
-            began_at, wall = self._clock(), self._wall()
-            since = there.last_transition if is_same else self._format_time(wall)
-            try:
-                version = self._writer.write(condition, last_transition=since, now=wall)
-            except ClusterError as error:
-                self._attempts.fail(error, now=self._clock())  # it logs: nobody's turn waits for that
-                continue
-            self._attempts.succeed()
-            self._note_written(_Sight(build_there(condition, since), version, self._clock()), began_at=began_at)
+    def _write(self, write: _Write) -> None:
+        condition, there = write
+        is_same = there.status == condition.status and there.last_transition
+        began_at, wall = self._clock(), self._wall()
+        since = there.last_transition if is_same else self._format_time(wall)
+        version = self._writer.write(condition, last_transition=since, now=wall)
+        self._note_written(_Sight(build_there(condition, since), version, self._clock()), began_at=began_at)
 
     def _note_written(self, written: _Sight, *, began_at: float) -> None:
         with self._changed:
@@ -165,24 +132,13 @@ class NodeStatusService:
             if sight is None or sight.at < began_at or sight.is_older_than(written):  # else it was changed meanwhile
                 self._sight = written
 
-    def _wait_due(self) -> tuple[Condition, ConditionThere] | None:
-        """What to write, and what is there, once it is time; None to stop."""
-        with self._changed:
-            while not self._stopping:
-                there = self._sight.there if self._sight is not None else None
-                if self._wanted is None or there is None or there.says(self._wanted):
-                    self._changed.wait()
-                    continue
-                now = self._clock()
-                due_at = self._find_due(self._wanted, there)
-                due_at = max(due_at, self._first_at, self._attempts.next_at, self._allowance.next_at(now))
-                if due_at <= now:
-                    return self._wanted, there
-                self._changed.wait(due_at - now)
-            return None
-
-    def _find_due(self, wanted: Condition, there: ConditionThere) -> float:
+    def _find_due(self, now: float) -> tuple[_Write, float] | None:
         """A state has to last for a moment, another message of the same state for longer."""
+        wanted, there = self._wanted, self._sight.there if self._sight is not None else None
+        if wanted is None or there is None or there.says(wanted):
+            return None
         if (there.status, there.reason) == (wanted.status, wanted.reason.value):
-            return self._message_since + MESSAGE_SETTLE_S
-        return self._state_since + wanted.settle_s
+            due_at = self._message_since + MESSAGE_SETTLE_S
+        else:
+            due_at = self._state_since + wanted.settle_s
+        return (wanted, there), max(due_at, self._allowance.next_at(now))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import threading
+from collections.abc import Callable
 from typing import Final
 
 from nvdp.errors import ClusterError
@@ -23,12 +24,17 @@ _SHOWN_AFTER: Final = 3  # failures; fewer are of no interest to anybody
 class WriteAttempts:
     """``what`` begins the sentence: ``events of the node cannot be written``. ``trouble`` may be read from any thread.
 
-    The rest belongs to one thread. ``next_at`` is in seconds of the clock whose ``now`` is passed in.
+    The rest belongs to one thread. ``first_delay_s``: how long the first try after a start waits, for nodes that start
+    at once. ``next_at`` is in seconds of ``clock``.
     """
 
-    def __init__(self, what: str, *, log: Log, rng: random.Random) -> None:
+    def __init__(
+        self, what: str, *, first_delay_s: float, log: Log, rng: random.Random, clock: Callable[[], float]
+    ) -> None:
         self._what = what
         self._log = log
+        self._clock = clock
+        self._first_at = clock() + first_delay_s
         self._backoff = Backoff(rng)
         self._lock = threading.Lock()
         self._failures = 0
@@ -37,8 +43,8 @@ class WriteAttempts:
 
     @property
     def next_at(self) -> float:
-        """When the next try is due; minus infinity if it need not wait."""
-        return self._backoff.next_at
+        """The next try may not come before this."""
+        return max(self._first_at, self._backoff.next_at)
 
     @property
     def trouble(self) -> Trouble | None:
@@ -46,9 +52,9 @@ class WriteAttempts:
         with self._lock:
             return Trouble(reason=Reason.NODE_WRITE_FAILED.word, text=self._text) if self._text else None
 
-    def fail(self, error: ClusterError, *, now: float) -> None:
+    def fail(self, error: ClusterError) -> None:
         """Another try failed."""
-        self._backoff.fail(error.fault, retry_after_s=error.retry_after_s, now=now)
+        self._backoff.fail(error.fault, retry_after_s=error.retry_after_s, now=self._clock())
         with self._lock:
             self._failures += 1
         self._show(error, f"tried again in {_PERSON_TEXT}")
