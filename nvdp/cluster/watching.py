@@ -17,6 +17,7 @@ from nvdp.planning.following import (
     Following,
     begin,
     goes_back,
+    hurry,
     note_ended,
     note_failed,
     note_heard,
@@ -82,7 +83,7 @@ class ObjectWatch:
             self._thread.start()
 
     def look(self) -> None:
-        """Ask now, if it waits to ask again."""
+        """Ask now, if it waits to ask again; or, where the server said when to come again, as soon as that is over."""
         with self._changed:
             self._hurry = True
             self._changed.notify_all()
@@ -215,15 +216,17 @@ class ObjectWatch:
         """Until the next watch is due; False if there is to be none."""
         while True:
             self._contact.look()
-            due = self._find_due(self._state)
             with self._changed:
                 if self._stopping:
                     return False
                 now = self._clock()
-                if self._hurry or self._state.open_at is None or self._state.open_at <= now:
+                if self._hurry:
                     self._hurry = False
+                    self._state = hurry(self._state, now, random=self._random)
+                assert self._state.open_at is not None
+                if self._state.open_at <= now:
                     return True
-                self._changed.wait(max(0.0, due - now))
+                self._changed.wait(max(0.0, self._find_due(self._state) - now))
 
     def _find_due(self, state: Following) -> float:
         told_at = self._contact.find_due()

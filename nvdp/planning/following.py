@@ -33,13 +33,15 @@ QUIET_S: Final = 2.0
 
 
 class Following(msgspec.Struct, frozen=True, kw_only=True):
-    """Where it stands. ``open_at`` is when the next watch is due, None while there is one.
+    """Where it stands. ``open_at`` is when the next watch is due, None while there is one. The server asked not to be
+    asked before ``asked_until``.
 
     ``version`` is what that watch goes on from, empty for the present state. ``problem`` says why the object cannot be
     asked for now; what was seen of it before stands.
     """
 
     open_at: float | None
+    asked_until: float = float("-inf")
     version: str = ""
     opened_at: float | None = None
     failures: int = 0
@@ -49,6 +51,14 @@ class Following(msgspec.Struct, frozen=True, kw_only=True):
 
 def begin(now: float, *, first_delay_s: float = 0.0) -> Following:
     return Following(open_at=now + first_delay_s)
+
+
+def hurry(state: Following, now: float, *, random: Random) -> Following:
+    """Somebody does not want to wait any longer. What the server asked for is waited out all the same."""
+    if state.open_at is None:
+        return state
+    soon_at = now if state.asked_until <= now else state.asked_until + random.uniform(*_AGAIN_S)
+    return msgspec.structs.replace(state, open_at=min(state.open_at, soon_at))
 
 
 def note_opened(state: Following, now: float) -> Following:
@@ -117,7 +127,8 @@ def _back_off(state: Following, now: float, *, random: Random, least_s: float = 
     """What the server asks for is the least: those that it asked together do not come back together."""
     bound_s = min(_LONGEST_BOUND_S, _FIRST_BOUND_S * 2.0 ** min(state.failures, 10))
     delay_s = least_s + random.uniform(_LEAST_PART * bound_s, bound_s)
-    return _wait(msgspec.structs.replace(state, failures=state.failures + 1), now, delay_s)
+    state = msgspec.structs.replace(state, failures=state.failures + 1, asked_until=now + least_s)
+    return _wait(state, now, delay_s)
 
 
 def _wait(state: Following, now: float, delay_s: float) -> Following:

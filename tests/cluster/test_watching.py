@@ -241,6 +241,24 @@ def test_a_look_does_not_wait_for_the_back_off(api, server: ApiServer) -> None:
     sight.watch._thread.join(5)
 
 
+def test_a_look_waits_as_long_as_the_server_asked_for_and_no_longer(api, server: ApiServer) -> None:
+    class Patient(Random):
+        def uniform(self, a: float, b: float) -> float:
+            return a if b <= 1.0 else 3600.0
+
+    server.faults.add(answer(429, retry_after="1"), verb="watch", times=1)
+    sight = Sight(api, random=Patient())
+    sight.watch.start()
+    wait_until(lambda: sight.seen, what="a refusal")
+    sight.watch.look()
+    sight.watch.look()
+    sight.wait_labels(zone="b")
+    first, second = (entry.at for entry in server.journal.of())
+    assert second - first >= 1.0
+    sight.watch.stop()
+    sight.watch._thread.join(5)
+
+
 def test_stopping_does_not_wait_for_the_server(api, server: ApiServer) -> None:
     release = threading.Event()
     sight = Sight(api)

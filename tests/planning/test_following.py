@@ -12,6 +12,7 @@ from nvdp.errors import ClusterFault
 from nvdp.planning.following import (
     RETRY_AFTER_MOST_S,
     begin,
+    hurry,
     note_ended,
     note_failed,
     note_heard,
@@ -67,6 +68,25 @@ def test_what_the_server_asks_for_is_the_least_wait_within_reason() -> None:
     assert 30.5 <= state.open_at <= 32.0
     assert fail(begin(0.0), retry_after_s=1e9).open_at <= RETRY_AFTER_MOST_S + 2.0
     assert fail(begin(0.0), retry_after_s=-5.0).open_at >= 0.5
+
+
+def test_a_hurry_ends_every_wait_but_the_one_that_the_server_asked_for() -> None:
+    assert hurry(begin(0.0, first_delay_s=30.0), 1.0, random=Most()).open_at == 1.0
+    assert hurry(fail(begin(0.0)), 0.1, random=Most()).open_at == 0.1
+    throttled = fail(begin(0.0), fault=ClusterFault.THROTTLED, retry_after_s=30.0, random=Most())
+    assert throttled.open_at == 32.0
+    assert 30.0 < hurry(throttled, 1.0, random=Least()).open_at < hurry(throttled, 1.0, random=Most()).open_at < 32.0
+    assert hurry(throttled, 30.5, random=Most()).open_at == 30.5
+    again = fail(throttled, 32.0, random=Most())
+    assert hurry(again, 32.0, random=Most()).open_at == 32.0, "what was asked for before is over"
+
+
+def test_a_hurry_never_puts_off_what_is_due_and_disturbs_no_watch() -> None:
+    throttled = fail(begin(0.0), retry_after_s=30.0, random=Least())
+    assert throttled.open_at == 30.5
+    assert hurry(throttled, 1.0, random=Most()).open_at == 30.5
+    opened = note_opened(throttled, 30.5)
+    assert hurry(opened, 31.0, random=Most()) == opened
 
 
 def test_a_watch_that_lived_goes_on_soon_and_from_its_version() -> None:
