@@ -21,6 +21,13 @@ TEXTS = {name: yaml.safe_dump(build_config(share=share)) for name, share in (("t
 _OTHERS = {"key": "example.com/other", "effect": "NoSchedule"}
 
 
+def save_applied(directory: Path, text: str, *, source: str, chosen: Chosen | None = None) -> None:
+    """A process before had this configuration: then the node does not start with all others, and waits a little."""
+    config = parse_config(text, name=source)
+    applied = AppliedConfig(text=text, source=source, hash=config.hash, chosen=chosen)
+    StateDirectory(directory, log=lambda *_, **__: None).save_state(State(config=applied))
+
+
 class Cluster:
     """The node is labelled ``two``; it has the start-up taint, and four GPUs to advertise."""
 
@@ -38,10 +45,8 @@ class Cluster:
         kubeconfig = server.write_kubeconfig(root / "kubeconfig")
         self.access = ("--node-name", NODE, "--namespace", "nvdp", "--pod-name", "nvdp-x7", "--kubeconfig", kubeconfig)
         self.by_label = ("--config-map", "nvdp/configs", "--default-config", "whole")
-        self.all = (
-            *(*self.access, *self.by_label, "--write-labels", "node-feature"),
-            *("--events", "true", "--node-condition", CONDITION, "--startup-taint", TAINT),
-        )
+        self.node_writers = ("--events", "true", "--node-condition", CONDITION, "--startup-taint", TAINT)
+        self.all = (*self.access, *self.by_label, "--write-labels", "node-feature", *self.node_writers)
 
     def label(self, value: str | None) -> None:
         """As kubectl label."""
@@ -53,11 +58,8 @@ class Cluster:
 
     def remember(self, entry: str, directory: str = "state") -> None:
         """A process before had this entry."""
-        name = f"configmap nvdp/configs:{entry}"
-        config = parse_config(TEXTS[entry], name=name)
         chosen = Chosen(entry, f"label {KEY}={entry}")
-        applied = AppliedConfig(text=TEXTS[entry], source=name, hash=config.hash, chosen=chosen)
-        StateDirectory(self._root / directory, log=lambda *_, **__: None).save_state(State(config=applied))
+        save_applied(self._root / directory, TEXTS[entry], source=f"configmap nvdp/configs:{entry}", chosen=chosen)
 
     @property
     def node(self) -> dict[str, Any]:

@@ -8,42 +8,13 @@ import time
 import pytest
 import yaml
 
-from nvdp.config.load import parse_config
-from nvdp.host.state import AppliedConfig, State, StateDirectory
 from tests.cluster.server import ApiServer, answer, hang
-from tests.daemon.node import GPU, build_config, gpu_uuid, healthy, wait_healthy
-from tests.daemon.process import LIMIT_S, wait_until
+from tests.daemon.cluster import TAINT, Cluster, save_applied
+from tests.daemon.node import build_config, gpu_uuid, healthy, wait_healthy
+from tests.daemon.process import LIMIT_S, Daemon, wait_until
 from tests.daemon.prompt import PROMPT
 
-NODE, TYPE, KEY = "gpu-a3", "nvidia.com/GPUReady", "nvidia.com/gpu-not-ready"
-OTHERS = {"key": "example.com/other", "effect": "NoSchedule"}
-KUBELETS = {"type": "Ready", "status": "True"}
 UUIDS = [gpu_uuid(number) for number in range(4)]
-
-
-class Cluster:
-    """An API server that knows the node, and the flags of a daemon that writes to it."""
-
-    def __init__(self, server, root):
-        self.server = server
-        node = {
-            "metadata": {"name": NODE},
-            "spec": {"taints": [OTHERS, {"key": KEY, "effect": "NoSchedule"}]},
-            "status": {"conditions": [KUBELETS], "allocatable": {GPU: "4"}},
-        }
-        server.store.put("nodes", node)
-        self.flags = [
-            *("--node-name", NODE, "--pod-name", "nvdp-x7k2p", "--kubeconfig", server.write_kubeconfig(root / "kube")),
-            *("--events", "true", "--node-condition", TYPE, "--startup-taint", KEY),
-        ]
-
-    @property
-    def node(self):
-        return self.server.store.find("nodes", NODE)
-
-    @property
-    def condition(self):
-        return next((one for one in self.node["status"]["conditions"] if one["type"] == TYPE), {})
 
 
 @pytest.fixture
@@ -54,18 +25,26 @@ def cluster(root):
 
 @pytest.fixture(autouse=True)
 def _applied_before(root, config_map):
-    """A configuration was applied here before: then the node does not start with all others, and waits a little."""
-    text = yaml.safe_dump(build_config())
-    config = parse_config(text, name=str(config_map.file))
-    applied = AppliedConfig(text=text, source=config.name, hash=config.hash)
-    StateDirectory(root / "state", log=lambda *_, **__: None).save_state(State(config=applied))
+    save_applied(root / "state", yaml.safe_dump(build_config()), source=str(config_map.file))
 
 
-def test_the_node_tells_what_the_daemon_does(kubelet, cluster, start, config_map):
-    daemon = start(build_config(), *cluster.flags, launcher=PROMPT)
+@pytest.fixture
+def follow(start, cluster):
+    """Starts a daemon that writes all there is to the Node."""
+
+    def begin() -> Daemon:
+        return start(build_config(), *cluster.access, *cluster.node_writers, launcher=PROMPT)
+
+    return begin
+
+
+def test_the_node_tells_what_the_daemon_does(kubelet, cluster, follow, config_map):
+    others = [taint for taint in cluster.node["spec"]["taints"] if taint["key"] != TAINT]
+    daemon = follow()
     wait_until(lambda: cluster.condition.get("status") == "True", what="the condition")
     assert cluster.condition["message"] == "nvidia.com/gpu: 4 of 4 healthy"
-    wait_until(lambda: cluster.node["spec"]["taints"] == [OTHERS], what="that the taint goes")
+    wait_until(lambda: TAINT not in cluster.taints, what="that the taint goes")
+    assert cluster.node["spec"]["taints"] == others
     daemon.log.wait_for("StartupTaintRemoved")
     config_map.publish("version: v1\nhealht: {}\n")
     daemon.log.wait_for("ConfigRefused")
@@ -76,7 +55,7 @@ def test_the_node_tells_what_the_daemon_does(kubelet, cluster, start, config_map
 
 
 @pytest.mark.parametrize("fault", ["hangs", "forbids", "is away"])
-def test_a_server_that_does_not_take_it_disturbs_nothing(kubelet, cluster, start, config_map, fault):
+def test_a_server_that_does_not_take_it_disturbs_nothing(kubelet, cluster, follow, config_map, fault):
     released, asked = threading.Event(), threading.Event()
     refuse = hang(released) if fault == "hangs" else answer(403, "no")
 
@@ -88,7 +67,7 @@ def test_a_server_that_does_not_take_it_disturbs_nothing(kubelet, cluster, start
     if fault == "is away":
         cluster.server.stop()
     try:
-        daemon = start(build_config(), *cluster.flags, launcher=PROMPT)
+        daemon = follow()
         assert fault == "is away" or asked.wait(LIMIT_S)
         wait_healthy(kubelet, UUIDS)
         daemon.wait_ready()
