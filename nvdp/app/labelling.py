@@ -16,7 +16,7 @@ from nvdp.app.labels import load_node_traits
 from nvdp.config.cluster import LabelTarget
 from nvdp.config.process import ProcessOptions
 from nvdp.config.schema import Config
-from nvdp.errors import ClusterError, ClusterFault, HostError, NvdpError, UsageError
+from nvdp.errors import ClusterError, ClusterFault, HostError, UsageError
 from nvdp.host.feature_file import FeatureFile
 from nvdp.host.labels_hold import LabelsHold
 from nvdp.log import Log
@@ -176,11 +176,13 @@ def remove_labels(options: ProcessOptions, config: Config) -> Removed:
 
 
 def _remove(place: LabelPlace, hold: LabelsHold) -> Removed:
+    was_held = hold.is_set  # by an order before this one, which stands
     is_held = hold.set()  # before, or the daemon would put them back
     try:
         return Removed(place=str(place), keys=place.remove(), is_held=is_held)
-    except NvdpError:
-        hold.clear()
+    except BaseException:  # somebody who does not wait for the end, too
+        if not was_held:
+            hold.clear()
         raise
 
 

@@ -282,6 +282,30 @@ def test_an_order_that_cannot_be_carried_out_is_an_error_in_one_line(bench):
     bench.server.start()
 
 
+def test_an_order_that_fails_does_not_undo_one_that_was_carried_out(bench):
+    service = bench.start("node")
+    service.want(facts(2))
+    wait_until(lambda: bench.log, what="labels")
+    remove_labels(bench.parse("node"), parse(""))
+    bench.server.faults.add(answer(500), verb="get", resource="nodes", times=1)
+    with pytest.raises(ClusterError):
+        remove_labels(bench.parse("node"), parse(""))
+    service.want(facts(3))
+    wait_until(lambda: is_at_rest(service), what="a plan")
+    assert bench.get("nodes", "gpu-a3", "")["metadata"]["labels"] == {"team": "a"}
+
+
+def test_an_order_that_fails_at_once_leaves_the_daemon_writing(bench):
+    service = bench.start("node")
+    service.want(facts(2))
+    wait_until(lambda: bench.log, what="labels")
+    bench.server.faults.add(answer(500), verb="patch", resource="nodes", times=1)
+    with pytest.raises(ClusterError):
+        remove_labels(bench.parse("node"), parse(""))
+    service.want(facts(3))
+    wait_until(lambda: bench.get("nodes", "gpu-a3", "")["metadata"]["labels"][COUNT] == "3", what="the change")
+
+
 def test_a_mark_from_before_is_forgotten_at_the_start(bench):
     assert LabelsHold(bench.run_dir).set()
     bench.start().want(facts(2))
