@@ -23,6 +23,7 @@ from nvdp.planning.following import (
     note_heard,
     note_opened,
 )
+from nvdp.service_thread import ServiceThread
 
 _BOOKMARK: Final = "BOOKMARK"
 _DELETED: Final = "DELETED"
@@ -70,7 +71,7 @@ class ObjectWatch:
         self._stopping = False
         self._hurry = False
         self._watch: Watch | None = None
-        self._thread: threading.Thread | None = None
+        self._thread: ServiceThread | None = None
         self._state = begin(clock(), first_delay_s=first_delay_s)
         self._object: Mapping[str, Any] | None = None
         self._is_well = False  # the present watch, or the last one
@@ -78,8 +79,8 @@ class ObjectWatch:
 
     def start(self) -> None:
         """Begin to watch. Nothing happens if it does already."""
-        if self._thread is None or not self._thread.is_alive():
-            self._thread = threading.Thread(target=self._run, name=self.THREAD, daemon=True)
+        if self._thread is None or not self._thread.is_at_work:
+            self._thread = ServiceThread(self._run, name=self.THREAD)
             self._thread.start()
 
     def look(self) -> None:

@@ -21,6 +21,7 @@ from nvdp.host.change import PathWatch
 from nvdp.log import Log
 from nvdp.model.reasons import Reason
 from nvdp.model.status import Trouble
+from nvdp.service_thread import ServiceThread
 
 if TYPE_CHECKING:
     from watchdog.observers.inotify_c import InotifyEvent, WatchDescriptor
@@ -146,7 +147,7 @@ class Watcher:
         self._retry_s = retry_s
         self._wake = threading.Event()
         self._stopping = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._thread: ServiceThread | None = None
         self._failed: set[PathWatch[Any]] = set()
         self._directories: dict[PathWatch[Any], tuple[Path, ...]] = {}
         self._notification: Notification | None = None
@@ -160,8 +161,8 @@ class Watcher:
         while self._failed:
             self._failed.pop().forget()
         self.check_now()
-        if self._thread is None or not self._thread.is_alive():
-            self._thread = threading.Thread(target=self._run, name=self.THREAD, daemon=True)
+        if self._thread is None or not self._thread.is_at_work:
+            self._thread = ServiceThread(self._run, name=self.THREAD)
             self._thread.start()
 
     def check_now(self) -> None:

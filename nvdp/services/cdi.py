@@ -26,6 +26,7 @@ from nvdp.model.reasons import Reason
 from nvdp.model.status import Trouble
 from nvdp.planning.cdi import build_specs, find_problems
 from nvdp.planning.cdi_news import build_news, build_state, decode_specs, explain_problem, join_problems
+from nvdp.service_thread import ServiceThread
 from nvdp.services.events import CdiWritten, Post
 
 _CLASSES: Final = {cdi_class.file_name: cdi_class for cdi_class in CdiClass}
@@ -101,7 +102,7 @@ class CdiService:
         self._clock = clock
         self._times = times or Times()
         self._changed = threading.Condition()  # guards the wish, when it is due, and the thread
-        self._thread: threading.Thread | None = None
+        self._thread: ServiceThread | None = None
         self._wish: CdiWish | None = None
         self._due_at = float("inf")
         self._wrote_at = float("-inf")
@@ -116,8 +117,8 @@ class CdiService:
     def start(self) -> None:
         """Begin to carry out wishes. Nothing if it does already."""
         with self._changed:
-            if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(target=self._run, name=self.THREAD, daemon=True)
+            if self._thread is None or not self._thread.is_at_work:
+                self._thread = ServiceThread(self._run, name=self.THREAD)
                 self._thread.start()
 
     def want(self, wish: CdiWish) -> None:

@@ -24,6 +24,7 @@ from nvdp.model.pause import Pause
 from nvdp.nvml.children import NvmlChildren, Source
 from nvdp.nvml.frames import Notice, WatchFailed
 from nvdp.nvml.outcomes import Died, Outcome
+from nvdp.service_thread import ServiceThread
 from nvdp.services.driver_watch import DriverWatch
 from nvdp.services.events import GpusScanned, Post
 from nvdp.services.health import HealthWatch
@@ -87,7 +88,7 @@ class GpuService:
         self._clock = clock
         self._wall = wall
         self._inbox: queue.SimpleQueue[_Message] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
+        self._thread: ServiceThread | None = None
         self._stopping = False
         self._is_held = past.is_held
         self._pause: Pause | None = None
@@ -119,8 +120,8 @@ class GpuService:
 
     def start(self) -> None:
         """Start the thread; nothing if it runs."""
-        if self._thread is None or not self._thread.is_alive():
-            self._thread = threading.Thread(target=self._run, name=self.THREAD, daemon=True)
+        if self._thread is None or not self._thread.is_at_work:
+            self._thread = ServiceThread(self._run, name=self.THREAD)
             self._thread.start()
 
     def configure(

@@ -15,6 +15,7 @@ from nvdp.log import Log
 from nvdp.model.mps import MpsGrants
 from nvdp.model.reasons import Reason
 from nvdp.model.status import Trouble
+from nvdp.service_thread import ServiceThread
 from nvdp.services.events import GrantsWritten, Post
 
 _RETRY_S: Final = 5.0
@@ -57,12 +58,12 @@ class GrantService:
         self._retry_at = float("-inf")
         self._problem = ""
         self._began_at: float | None = None
-        self._thread: threading.Thread | None = None
+        self._thread: ServiceThread | None = None
 
     def start(self) -> None:
         """Begin to write what is wanted. Nothing happens if it does already."""
-        if self._thread is None or not self._thread.is_alive():
-            self._thread = threading.Thread(target=self._run, name=self.THREAD, daemon=True)
+        if self._thread is None or not self._thread.is_at_work:
+            self._thread = ServiceThread(self._run, name=self.THREAD)
             self._thread.start()
 
     def want(self, grants: MpsGrants) -> None:

@@ -19,6 +19,7 @@ from nvdp.log import Log
 from nvdp.model.held import Held, Holding, Source
 from nvdp.model.reasons import Reason
 from nvdp.model.replica import parse_replica_id
+from nvdp.service_thread import ServiceThread
 from nvdp.services.events import HeldRead, Post
 from nvdp.services.settling import Settling
 
@@ -71,7 +72,7 @@ class HeldService:
         self._kubelet_answers = kubelet_answers
         self._log = log
         self._changed = threading.Condition()
-        self._thread: threading.Thread | None = None
+        self._thread: ServiceThread | None = None
         self._stopping = False
         self._waiting = False
         self._asked_at = float("-inf")
@@ -83,9 +84,9 @@ class HeldService:
     def start(self) -> None:
         """Begin to ask, at once. Nothing happens if it does already."""
         with self._changed:
-            if self._thread is not None and self._thread.is_alive():
+            if self._thread is not None and self._thread.is_at_work:
                 return
-            self._thread = threading.Thread(target=self._run, name=self.THREAD, daemon=True)
+            self._thread = ServiceThread(self._run, name=self.THREAD)
             self._thread.start()
 
     def stop(self) -> None:

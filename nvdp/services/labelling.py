@@ -19,6 +19,7 @@ from nvdp.model.status import Trouble
 from nvdp.planning.label_changes import LabelWrite, describe_keys
 from nvdp.planning.label_pace import LabelPace
 from nvdp.planning.label_wish import LabelWish
+from nvdp.service_thread import ServiceThread
 
 _PATIENCE_S: Final = 60.0
 _SLOW_S: Final = 60.0  # longer than the few requests that may be one after the other
@@ -95,7 +96,7 @@ class LabelService(Generic[Facts]):
         self._owes_repair = False
         self._is_doubted = False
         self._look_at = _NEVER
-        self._thread: threading.Thread | None = None
+        self._thread: ServiceThread | None = None
         self._problem = ""
         self._began_at: float | None = None
         # What follows belongs to the thread.
@@ -108,8 +109,8 @@ class LabelService(Generic[Facts]):
     def start(self) -> None:
         """Begin to write what is wanted. Nothing if it does already."""
         with self._changed:
-            if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(target=self._run, name=self.THREAD, daemon=True)
+            if self._thread is None or not self._thread.is_at_work:
+                self._thread = ServiceThread(self._run, name=self.THREAD)
                 self._thread.start()
 
     def want(self, facts: Facts) -> None:

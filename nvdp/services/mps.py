@@ -16,6 +16,7 @@ import msgspec
 from nvdp.errors import HostError
 from nvdp.host.mps_report import load_report
 from nvdp.model.mps import REPORT_NAME, SILENT_S, MpsReport, MpsView
+from nvdp.service_thread import ServiceThread
 from nvdp.services.events import MpsSeen, Post
 
 _AHEAD_S: Final = 1.0  # a report from the future is of another boot, whose clock began anew
@@ -58,12 +59,12 @@ class MpsLink:
         self._is_asked = True
         self._looked_at = clock()
         self._view: MpsView | None = None
-        self._thread: threading.Thread | None = None
+        self._thread: ServiceThread | None = None
 
     def start(self) -> None:
         """Begin to look. Nothing happens if it does already."""
-        if self._thread is None or not self._thread.is_alive():
-            self._thread = threading.Thread(target=self._run, name=self.THREAD, daemon=True)
+        if self._thread is None or not self._thread.is_at_work:
+            self._thread = ServiceThread(self._run, name=self.THREAD)
             self._thread.start()
 
     def wait_seen(self, timeout_s: float) -> bool:

@@ -6,7 +6,6 @@ The main thread says what the daemon shall be; when and how is decided by the ac
 from __future__ import annotations
 
 import queue
-import threading
 from typing import Final, TypeAlias
 
 import msgspec
@@ -16,6 +15,7 @@ from nvdp.model.reasons import Reason
 from nvdp.mps.places import Places
 from nvdp.mps.process import DaemonProcess
 from nvdp.planning.daemon_course import Stage
+from nvdp.service_thread import ServiceThread
 from nvdp.services.mps_events import Order
 from nvdp.services.mps_left import Adopted
 from nvdp.services.mps_node import Node
@@ -52,8 +52,8 @@ class DaemonActor:
         self._inbox: queue.SimpleQueue[_Message] = queue.SimpleQueue()
         self._latest = Order(stage=Stage.WAIT)
         self._work = DaemonWork(resource, node, adopted=adopted, on_up=self._watch, is_over=self._is_over)
-        self._thread: threading.Thread | None = None
-        self._watcher: threading.Thread | None = None
+        self._thread: ServiceThread | None = None
+        self._watcher: ServiceThread | None = None
 
     @property
     def threads(self) -> tuple[str, str]:
@@ -73,11 +73,11 @@ class DaemonActor:
 
     def start(self) -> None:
         """Start what is not running of its threads."""
-        if self._thread is None or not self._thread.is_alive():
-            self._thread = threading.Thread(target=self._run, name=self.threads[0], daemon=True)
+        if self._thread is None or not self._thread.is_at_work:
+            self._thread = ServiceThread(self._run, name=self.threads[0])
             self._thread.start()
         process = self._work.process
-        if process is not None and (self._watcher is None or not self._watcher.is_alive()):
+        if process is not None and (self._watcher is None or not self._watcher.is_at_work):
             self._watch(process)
 
     def order(self, order: Order) -> None:
@@ -131,7 +131,7 @@ class DaemonActor:
                 self._cut_logs()
             self._inbox.put(_Ended(process))
 
-        self._watcher = threading.Thread(target=wait, name=self.threads[1], daemon=True)
+        self._watcher = ServiceThread(wait, name=self.threads[1])
         self._watcher.start()
 
     def _cut_logs(self) -> None:

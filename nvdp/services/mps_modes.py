@@ -18,6 +18,7 @@ from nvdp.errors import HostError, NvmlError
 from nvdp.log import Log
 from nvdp.model.inventory import ComputeMode, Inventory
 from nvdp.model.reasons import Cause, Reason
+from nvdp.service_thread import ServiceThread
 from nvdp.services.mps_events import ModesSeen, MpsPost
 from nvdp.services.mps_running import is_power_of_two
 
@@ -90,7 +91,7 @@ class ModeService:
         self._clock = clock
         self._changed = threading.Condition()  # guards the next one, which is replaced as a whole
         self._asked = _Asked()
-        self._thread: threading.Thread | None = None
+        self._thread: ServiceThread | None = None
         # What follows belongs to the thread.
         self._claims = dict(claims)
         self._done: set[str] = set()
@@ -101,8 +102,8 @@ class ModeService:
 
     def start(self) -> None:
         """Start the thread, or start it anew after a crash."""
-        if self._thread is None or not self._thread.is_alive():
-            self._thread = threading.Thread(target=self._run, name=self.THREAD, daemon=True)
+        if self._thread is None or not self._thread.is_at_work:
+            self._thread = ServiceThread(self._run, name=self.THREAD)
             self._thread.start()
 
     def want(self, gpus: Collection[str]) -> int:

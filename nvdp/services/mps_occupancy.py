@@ -13,6 +13,7 @@ from typing import Final
 from nvdp.host.processes import NodeProcesses
 from nvdp.mps.procfs import find_stat
 from nvdp.nvml.frames import ComputeProcess
+from nvdp.service_thread import ServiceThread
 from nvdp.services.mps_events import GpusOccupied, MpsPost
 from nvdp.services.process_reading import ProcessReader, Unanswered
 
@@ -46,12 +47,12 @@ class OccupancyService:
         self._changed = threading.Condition()  # guards the next two
         self._watched: frozenset[str] = frozenset()
         self._is_stopped = False
-        self._thread: threading.Thread | None = None
+        self._thread: ServiceThread | None = None
 
     def start(self) -> None:
         """Start the thread, or start it anew."""
-        if self._thread is None or not self._thread.is_alive():
-            self._thread = threading.Thread(target=self._run, name=self.THREAD, daemon=True)
+        if self._thread is None or not self._thread.is_at_work:
+            self._thread = ServiceThread(self._run, name=self.THREAD)
             self._thread.start()
 
     def watch(self, gpus: Collection[str]) -> None:

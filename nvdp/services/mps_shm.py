@@ -9,6 +9,7 @@ from typing import Final
 from nvdp.errors import HostError
 from nvdp.log import Log
 from nvdp.model.reasons import Reason
+from nvdp.service_thread import ServiceThread
 from nvdp.services.mps_events import MpsPost, SharedMemorySeen
 
 _LOOK_S: Final = 10.0
@@ -30,14 +31,14 @@ class SharedMemoryService:
         self._log = log
         self._look_s = look_s
         self._stopping = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._thread: ServiceThread | None = None
         self._seen: SharedMemorySeen | None = None
         self._told = ""
 
     def start(self) -> None:
         """Start the thread, or start it anew."""
-        if self._thread is None or not self._thread.is_alive():
-            self._thread = threading.Thread(target=self._run, name=self.THREAD, daemon=True)
+        if self._thread is None or not self._thread.is_at_work:
+            self._thread = ServiceThread(self._run, name=self.THREAD)
             self._thread.start()
 
     def stop(self) -> None:

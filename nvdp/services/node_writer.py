@@ -13,6 +13,7 @@ from typing import ClassVar, Generic, TypeVar
 from nvdp.errors import ClusterError
 from nvdp.model.cluster import ObjectSeen
 from nvdp.model.status import Status, Trouble
+from nvdp.service_thread import ServiceThread
 from nvdp.services.write_attempts import WriteAttempts
 
 Write = TypeVar("Write")
@@ -29,7 +30,7 @@ class NodeWriter(ABC):
     def __init__(self, attempts: WriteAttempts) -> None:
         self._attempts = attempts
         self._stopping = False
-        self._thread: threading.Thread | None = None
+        self._thread: ServiceThread | None = None
 
     @property
     def trouble(self) -> Trouble | None:
@@ -38,8 +39,8 @@ class NodeWriter(ABC):
 
     def start(self) -> None:
         """Begin to write. Nothing if it does already; after a crash it goes on with what is left."""
-        if self._thread is None or not self._thread.is_alive():
-            self._thread = threading.Thread(target=self._run, name=self.THREAD, daemon=True)
+        if self._thread is None or not self._thread.is_at_work:
+            self._thread = ServiceThread(self._run, name=self.THREAD)
             self._thread.start()
 
     def stop(self) -> None:

@@ -11,6 +11,7 @@ import time
 from typing import Final, Protocol
 
 from nvdp.errors import KubeletError
+from nvdp.service_thread import ServiceThread
 from nvdp.services.events import OfferedRead, Post
 
 _LIMIT_S = 5.0
@@ -50,12 +51,12 @@ class StandingService:
         self._changed = threading.Condition()
         self._due = [time.monotonic() + idle_s]
         self._stopping = False
-        self._thread: threading.Thread | None = None
+        self._thread: ServiceThread | None = None
 
     def start(self) -> None:
         """Begin to ask. Nothing happens if it does already."""
-        if self._thread is None or not self._thread.is_alive():
-            self._thread = threading.Thread(target=self._run, name=self.THREAD, daemon=True)
+        if self._thread is None or not self._thread.is_at_work:
+            self._thread = ServiceThread(self._run, name=self.THREAD)
             self._thread.start()
 
     def ask_soon(self) -> None:

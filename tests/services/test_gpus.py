@@ -301,8 +301,13 @@ def test_stopping_takes_no_time_whatever_hangs(node, call) -> None:
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_thread_that_crashes_is_started_again_and_knows_what_it_knew(bench, node, monkeypatch) -> None:
-    crashed: list[str] = []
-    monkeypatch.setattr(threading, "excepthook", lambda args: crashed.append(args.thread.name))
+    crashed, ended = [], threading.Event()
+
+    def hook(args) -> None:
+        crashed.append(args.thread)
+        assert ended.wait(20)  # a thread that dies takes as long as it likes
+
+    monkeypatch.setattr(threading, "excepthook", hook)
     bench.service.start()
     bench.wait_healthy(4)
     node.write("removed: [1]")
@@ -316,7 +321,10 @@ def test_a_thread_that_crashes_is_started_again_and_knows_what_it_knew(bench, no
     bench.service.start()  # it runs: nothing happens
     bench.wait_scans(2)
     bench.wait_causes(one="Vanished")
-    assert crashed == ["gpus"]
+    ended.set()
+    (thread,) = crashed
+    thread.join(5)
+    assert thread.name == "gpus"
     assert [thread.name for thread in threading.enumerate()].count("gpus") == 1
 
 
