@@ -118,7 +118,7 @@ class Daemon:
             log=log,
         )
         held.start()
-        memory = Memory(state, states.save_state, log=log, boot_id=boot_id)
+        memory = Memory(state, states.save_state, is_kept=lambda: states.is_kept, log=log, boot_id=boot_id)
         memory.start()
         remove_stale_sockets(self._directory)
         offers = Offers(

@@ -130,7 +130,7 @@ class MpsDaemons:
 
         states = StateDirectory(options.state_dir / _STATE_NAME, log=log)
         state = states.load_state()
-        memory = Memory(state, states.save_state, log=log, boot_id=self._boot_id)
+        memory = Memory(state, states.save_state, is_kept=lambda: states.is_kept, log=log, boot_id=self._boot_id)
         adoption = build_adoption(
             state, memory, overrides=self._overrides, options=options, log=log, count_edit=lambda _result: None
         )

@@ -114,14 +114,19 @@ class StateDirectory:
             return State()
         return self._saved or State()
 
+    @property
+    def is_kept(self) -> bool:
+        """Whether there is still a file, if one was saved or found: somebody may have removed it. Blocks."""
+        return self._saved is None or os.path.lexists(self._path)
+
     def save_state(self, state: State) -> None:
-        """Replace what is saved, whole or not at all; nothing is written if it is saved already.
+        """Replace what is saved, whole or not at all; nothing is written if it is saved already, and still there.
 
         The directory is made, for root alone, if it is missing. Raises HostError if it cannot be written (full,
         read-only, not a directory); the state before is then untouched, and another call tries again. Blocks for the
         disk.
         """
-        if state == self._saved:
+        if state == self._saved and self.is_kept:
             return
         try:
             self._replace(msgspec.json.encode(_Document(VERSION, state)))

@@ -27,7 +27,8 @@ class Memory:
     """The state as it was found, changed by the main thread and saved by our own.
 
     ``save`` may raise HostError; it is then called again after ``retry_s``, or sooner with a newer state. Meanwhile
-    there is a ``trouble``; any thread may read it.
+    there is a ``trouble``; any thread may read it. What was saved is saved again once it is not there any more: every
+    ``retry_s``, and at the end, ``is_kept`` says whether it is, and raises nothing.
     """
 
     THREAD: Final = "remember"
@@ -38,16 +39,19 @@ class Memory:
         save: Callable[[State], None],
         *,
         log: Log,
+        is_kept: Callable[[], bool],
         boot_id: str = "",
         retry_s: float = DEFAULT_RETRY_S,
     ) -> None:
         self._state = found
         self._save = save
+        self._is_kept = is_kept
         self._log = log
         self._boot_id = boot_id
         self._changed = threading.Condition()
         self._saved = found
         self._failed: State | None = None
+        self._is_doubted = False
         self._retry_s = retry_s
         self.trouble: Trouble | None = None
 
@@ -118,10 +122,12 @@ class Memory:
         threading.Thread(target=self._run, name=self.THREAD, daemon=True).start()
 
     def flush(self, timeout_s: float) -> bool:
-        """Wait until the newest state is saved; False if that failed, or did not come about within the time."""
+        """Wait until the newest state is saved, and there; False if that failed, or did not come about in time."""
         with self._changed:
-            self._changed.wait_for(lambda: self._state in (self._saved, self._failed), timeout_s)
-            return self._saved == self._state
+            self._is_doubted = True
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: not (self._is_doubted or self._is_owed), timeout_s)
+            return self._failed is None and self._saved == self._state
 
     def _replace(self, **changes: object) -> None:
         with self._changed:
@@ -133,13 +139,17 @@ class Memory:
     def _run(self) -> None:
         while True:
             with self._changed:
-                wait_s = None if self._failed is None else self._retry_s
-                self._changed.wait_for(lambda: self._state not in (self._saved, self._failed), wait_s)
-                state = self._state
-            saved = self._try_to_save(state)
+                self._changed.wait_for(lambda: self._is_doubted or self._is_owed, self._retry_s)
+                state, is_saved = self._state, self._failed is None and self._state == self._saved
+            done = (is_saved and self._is_kept()) or self._try_to_save(state)
             with self._changed:
-                self._saved, self._failed = (state, None) if saved else (self._saved, state)
+                self._saved, self._failed = (state, None) if done else (self._saved, state)
+                self._is_doubted = False
                 self._changed.notify_all()
+
+    @property
+    def _is_owed(self) -> bool:
+        return self._state not in (self._saved, self._failed)
 
     def _try_to_save(self, state: State) -> bool:
         try:

@@ -76,6 +76,7 @@ def test_a_server_that_is_away_also_over_a_restart_changes_nothing_and_its_retur
     daemon.wait_scans()
     assert daemon.wait_ready().status == 200
     assert kubelet.messages(GPU) == lists
+    (root / "state" / "state.json").unlink()  # somebody tidies up
     daemon.stop()
 
     again = follow(launcher=IMPATIENT)

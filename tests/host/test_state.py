@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -114,6 +115,17 @@ def test_nothing_is_written_that_is_saved_already(tmp_path):
     again = StateDirectory(tmp_path, log=Lines())
     again.save_state(again.load_state())
     assert ((tmp_path / "state.json").stat().st_ino, (tmp_path / "state.json").stat().st_ctime_ns) == before
+
+
+def test_what_somebody_removed_is_written_again(tmp_path):
+    directory = StateDirectory(tmp_path / "state", log=Lines())
+    assert directory.is_kept, "there is nothing to be kept yet"
+    directory.save_state(GOOD)
+    assert directory.is_kept
+    shutil.rmtree(tmp_path / "state")
+    assert not directory.is_kept
+    directory.save_state(GOOD)
+    assert (load(tmp_path / "state"), directory.is_kept) == ((GOOD, []), True)
 
 
 @pytest.mark.parametrize(

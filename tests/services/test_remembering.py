@@ -24,6 +24,7 @@ class Disk:
         self.saved = []
         self.tries = 0
         self.full = False
+        self.lost = False
         self.open = threading.Event()
         self.open.set()
         self.entered = threading.Event()
@@ -34,7 +35,11 @@ class Disk:
         self.open.wait(5)
         if self.full:
             raise HostError("/state/state.json: cannot be written: No space left on device")
+        self.lost = False
         self.saved.append(state)
+
+    def is_kept(self):
+        return not self.lost
 
 
 @pytest.fixture
@@ -52,6 +57,7 @@ def memory(disk, told):
     memory = Memory(
         State(resources=("nvidia.com/gpu",), pins={"devices.exclude=0": "GPU-a"}),
         disk.save,
+        is_kept=disk.is_kept,
         log=lambda reason, text, **_: told.append((reason.word, text)),
         retry_s=0.05,
     )
@@ -154,6 +160,28 @@ def test_a_full_disk_is_told_once_and_tried_again_until_it_takes_the_newest_stat
     memory.remember_names(["c"])
     assert not memory.flush(1.0)
     assert len(told) == 2
+
+
+@pytest.mark.parametrize("is_end", [True, False])
+def test_what_somebody_took_away_is_saved_again_after_a_while_or_at_the_end(memory, disk, is_end):
+    memory.remember_names(["a"])
+    assert memory.flush(1.0)
+    disk.lost = True
+    if is_end:
+        assert memory.flush(1.0)
+    deadline = time.monotonic() + 5
+    while disk.lost and time.monotonic() < deadline:
+        disk.entered.clear()
+        disk.entered.wait(1)
+    assert [state.resources for state in disk.saved] == [("a", "nvidia.com/gpu")] * 2
+    assert memory.flush(1.0)
+    assert disk.tries == 2
+
+
+def test_what_was_taken_away_and_cannot_be_saved_again_is_a_trouble(memory, disk, told):
+    disk.lost = disk.full = True
+    assert not memory.flush(1.0)
+    assert (memory.trouble.reason, memory.trouble.text) == told[0]
 
 
 def test_a_disk_that_fails_does_not_hold_up_the_end(memory, disk):
