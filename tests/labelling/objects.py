@@ -54,6 +54,11 @@ class Objects:
         error = ClusterError(f"{verb}: {fault.value}", fault=fault, retry_after_s=retry_after_s)
         self.failures.setdefault(verb, []).extend([error] * times)
 
+    def mend(self):
+        """No more failures."""
+        with self._lock:
+            self.failures.clear()
+
     def read(self, path):
         self._enter("read", path)
         with self._lock:
@@ -86,8 +91,10 @@ class Objects:
     def _enter(self, verb, path):
         self.before(verb, path)
         self.journal.append((verb, path.resource))
-        if self.failures.get(verb):
-            raise self.failures[verb].pop(0)
+        with self._lock:
+            error = self.failures[verb].pop(0) if self.failures.get(verb) else None
+        if error is not None:
+            raise error
 
     def _find(self, path):
         if path not in self._objects:

@@ -37,6 +37,7 @@ class Bench:
         self.posts: list[GpusScanned] = []
         self.lines: list[tuple[Reason, str, dict[str, object]]] = []
         self.scans: list[float] = []
+        self.scans_posted = 0
         self.errors: Counter[tuple[str, str]] = Counter()
         self.timeouts: Counter[str] = Counter()
         self.heard: list[tuple[object, ...]] = []
@@ -69,6 +70,8 @@ class Bench:
         if poison is not None:
             raise poison
         with self.changed:
+            if threading.current_thread().name == GpuService.THREAD:
+                self.scans_posted = len(self.scans)
             self.posts.append(event)
             self.changed.notify_all()
 
@@ -115,9 +118,9 @@ class Bench:
         return self.wait(lambda post: {uuid: one.cause.value for uuid, one in post.ailments.items()} == wanted)
 
     def wait_scans(self, more: int = 2) -> None:
-        """Until ``more`` scans were complete from now on."""
+        """Until ``more`` scans were complete from now on, and are posted."""
         before = len(self.scans)
-        self.wait(lambda _: len(self.scans) >= before + more)
+        self.wait(lambda _: self.scans_posted >= before + more)
 
     def reasons(self) -> list[str]:
         return [reason.word for reason, _, _ in self.lines]

@@ -60,13 +60,18 @@ def posted():
 
 
 @pytest.fixture
-def service(disk, told, posted):
+def slow_s():
+    return 60.0
+
+
+@pytest.fixture
+def service(disk, told, posted, slow_s):
     service = GrantService(
         posted.append,
         disk.write,
         log=lambda reason, text, **_: told.append((reason.word, text)),
         retry_s=0.05,
-        slow_s=0.0,
+        slow_s=slow_s,
     )
     service.start()
     yield service
@@ -99,6 +104,7 @@ def test_what_is_written_is_told_as_the_very_value_and_what_could_not_be_is_not(
     assert posted[-1].grants is second
 
 
+@pytest.mark.parametrize("slow_s", [0.0])
 def test_while_a_disk_is_stuck_nobody_waits_it_is_shown_and_only_the_newest_is_written(service, disk):
     disk.open.clear()
     service.want(grants("GPU-a"))

@@ -25,6 +25,7 @@ from tests.labelling.objects import DAEMON_SET, FEATURE, NODE, Objects, is_at_re
 TIME = "nvidia.com/gfd.timestamp"
 COUNT = "nvidia.com/gpu.count"
 OBJECT = "nodefeature nvdp/nvidia-features-for-gpu-a3"
+UNTIL_MENDED = 100_000  # times that something fails: each is tried again soon, however late the test looks
 
 
 def labels(count):
@@ -135,7 +136,7 @@ def test_what_is_wanted_is_written_told_and_counted(bench):
     service = bench.build()
     bench.want(service, 8)
     bench.wait_feature(8)
-    wait_until(lambda: bench.counts, what="a count")
+    wait_until(lambda: bench.log, what="a line, which is told after the count")
     (line,) = bench.log
     assert line == (
         "LabelsWritten",
@@ -151,8 +152,9 @@ def test_only_the_newest_counts_and_the_same_again_is_no_request(bench):
     service = bench.build(pace)
     for count in range(1, 9):
         bench.want(service, count)
-    pace.held = False
-    bench.want(service, 9)
+    with service._changed:  # or it may see that it is not held any more, and not yet that there is another one
+        pace.held = False
+        bench.want(service, 9)
     bench.wait_feature(9)
     wait_until(lambda: bench.counts == ["written"], what="one write")
     bench.objects.journal.clear()
@@ -200,23 +202,26 @@ def test_nothing_is_asked_before_the_first_delay_is_over(bench):
 @pytest.mark.parametrize("fault", [ClusterFault.DENIED, ClusterFault.REFUSED])
 def test_what_a_person_has_to_put_right_is_told_at_once_and_once_and_shown_until_it_is(bench, fault):
     service = bench.build()
-    bench.objects.fail("create", fault, times=4)
+    bench.objects.fail("create", fault, times=UNTIL_MENDED)
     bench.want(service, 8)
-    wait_until(lambda: service.trouble, what="a trouble")
+    wait_until(lambda: bench.counts.count("failed") >= 4, what="some tries")
     assert service.trouble.reason == "LabelsFailed"
     assert service.trouble.text == f"create: {fault.value}; the labels that are there stay"
+    bench.objects.mend()
     bench.wait_feature(8)
     wait_until(lambda: service.trouble is None, what="no trouble")
     assert [word for word, *_ in bench.log] == ["LabelsFailed", "LabelsWritten"]
-    assert bench.counts == ["failed"] * 4 + ["written"]
+    assert bench.counts[-2:] == ["failed", "written"]
 
 
 @pytest.mark.parametrize("fault", [ClusterFault.UNREACHABLE, ClusterFault.THROTTLED, ClusterFault.FAILED])
 def test_what_passes_by_itself_is_shown_and_told_only_if_it_lasts(bench, fault):
     service = bench.build()
-    bench.objects.fail("read", fault, times=4)
+    bench.objects.fail("read", fault, times=UNTIL_MENDED)
     bench.want(service, 8)
-    wait_until(lambda: service.trouble, what="a trouble")
+    wait_until(lambda: bench.counts.count("failed") >= 4, what="some tries")
+    assert service.trouble
+    bench.objects.mend()
     bench.wait_feature(8)
     wait_until(lambda: service.trouble is None, what="no trouble")
     assert [word for word, *_ in bench.log] == ["LabelsWritten"]
@@ -230,10 +235,11 @@ def test_what_passes_by_itself_is_shown_and_told_only_if_it_lasts(bench, fault):
 def test_an_outage_over_a_restart_changes_nothing_and_is_followed_by_what_is_new(bench):
     bench.want(bench.build(), 8)
     bench.wait_feature(8)
-    bench.objects.fail("read", ClusterFault.UNREACHABLE, times=10)
+    bench.objects.fail("read", ClusterFault.UNREACHABLE, times=UNTIL_MENDED)
     bench.want(bench.build(), 7)
     wait_until(lambda: bench.counts.count("failed") >= 5, what="some tries")
     assert bench.feature == labels(8)
+    bench.objects.mend()
     bench.wait_feature(7)
 
 
@@ -354,9 +360,9 @@ def test_labels_move_first_they_are_written_there_then_removed_here(bench):
     wait_until(lambda: bench.objects.get(FEATURE) is None, what="no object")
     assert (bench.directory / "gfd").exists()
     assert seen[-1] == ("delete", True)
-    wait_until(lambda: bench.counts == ["written", "written", "removed"], what="counts")
     text = f"{OBJECT}: no labels any more; {TIME}, {COUNT}, nvidia.com/gpu.product removed"
-    assert bench.log[-1][1] == text
+    wait_until(lambda: bench.log[-1][1] == text, what="a line about it")
+    assert bench.counts == ["written", "written", "removed"]
     bench.want(service, 8)
     bench.wait_feature(8)
     wait_until(lambda: not (bench.directory / "gfd").exists(), what="no file")
@@ -366,10 +372,12 @@ def test_what_cannot_be_removed_yet_is_removed_later_even_over_further_moves(ben
     service = bench.build()
     bench.want(service, 8)
     bench.wait_feature(8)
-    bench.objects.fail("delete", ClusterFault.UNREACHABLE, times=5)
+    bench.objects.fail("delete", ClusterFault.UNREACHABLE, times=UNTIL_MENDED)
     bench.want(service, 8, LabelTarget.FILE, file="one")
     wait_until(lambda: service.trouble, what="a trouble")
     bench.want(service, 8, LabelTarget.FILE, file="two")
+    wait_until((bench.directory / "two").exists, what="the move")
+    bench.objects.mend()
     wait_until(lambda: bench.objects.get(FEATURE) is None, what="no object")
     wait_until(lambda: service.trouble is None, what="no trouble")
     assert [path.name for path in bench.directory.iterdir()] == ["two"]
@@ -379,7 +387,7 @@ def test_a_place_that_is_turned_to_again_is_not_cleared(bench):
     service = bench.build()
     bench.want(service, 8)
     bench.wait_feature(8)
-    bench.objects.fail("delete", ClusterFault.UNREACHABLE, times=2)
+    bench.objects.fail("delete", ClusterFault.UNREACHABLE, times=UNTIL_MENDED)
     bench.want(service, 8, LabelTarget.FILE, file="gfd")
     wait_until(lambda: service.trouble, what="a trouble")
     bench.want(service, 9)
@@ -420,7 +428,7 @@ def test_a_label_server_that_hangs_holds_up_nobody(bench):
         one.see(ObjectSeen(object=bench.objects.get(NODE), at=0.0))
         one.look()
     assert service.trouble is None
-    assert time.monotonic() - began < 1.0
+    assert time.monotonic() - began < 5.0, "it hangs for twice as long"
     released.set()
     bench.wait_feature(9)
 

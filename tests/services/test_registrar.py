@@ -7,6 +7,7 @@ import itertools
 import pytest
 
 from nvdp.model.reasons import Reason
+from nvdp.services.retrying import Retry
 from tests.kubelet.lists import build_list, replica
 from tests.kubelet.plugin_client import PluginClient
 from tests.services.node import (
@@ -56,7 +57,7 @@ def test_refusals_are_followed_by_tries_with_growing_gaps_under_new_names(node):
     tries = kubelet.registrations
     assert [one.error for one in tries] == ["no, thanks"] * 5 + [None]
     gaps = [later.at - earlier.at for earlier, later in itertools.pairwise(tries)]
-    assert all(later > earlier for earlier, later in itertools.pairwise(gaps))
+    assert all(gap >= 0.8 * Retry.REFUSED.first_s * 2**number for number, gap in enumerate(gaps))  # any may be late
     assert len({one.endpoint for one in tries}) == 6
     node.wait(streaming(observed))
     assert observed.results == ["failure"] * 5 + ["success"]
@@ -69,7 +70,7 @@ def test_refusals_are_followed_by_tries_with_growing_gaps_under_new_names(node):
 @pytest.mark.requirement(4)
 def test_a_slow_register_blocks_nothing_and_is_not_given_up(node):
     kubelet = node.kubelet()
-    kubelet.faults.register_delay_s = 1.0
+    kubelet.faults.register_delay_s = 3.0
     actor, observed = node.actor()
     kubelet.wait_until(lambda: kubelet.messages(GPU))
     with PluginClient(node.own_socket()) as client:
