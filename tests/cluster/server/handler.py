@@ -98,7 +98,10 @@ class Handler(BaseHTTPRequestHandler):
             if wish.verb == "watch":
                 self._watch(user, call)
             else:
-                self._answer(wish, user, *self._carry_out(user, call))
+                with self.owner.journal.under_way():
+                    code, body = self._carry_out(user, call)
+                    self._note(wish, user, code)
+                self._answer(wish, user, code, body)
         except RefusedError as refused:
             if self._noted:  # in the middle of a stream
                 self.close_connection = True
