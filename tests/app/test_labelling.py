@@ -163,7 +163,8 @@ def test_a_right_that_is_missing_is_told_with_its_name(bench):
     bench.server.faults.add(answer(403, "no", reason="Forbidden"), verb="create")
     service = bench.start()
     service.want(facts(2))
-    wait_until(lambda: service.trouble, what="a trouble")
+    wait_until(lambda: bench.log, what="a line, which is told after it is shown")
+    assert service.trouble
     ((word, text),) = bench.log
     assert word == "LabelsFailed"
     assert "create" in text

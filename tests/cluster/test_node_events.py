@@ -349,6 +349,7 @@ def test_a_thread_that_died_goes_on_with_what_is_left(build, server, api):
         scene.service._writer = Broken()
         scene.log(Reason.DRIVER_READY, "driver 580")
         assert crashes.died.wait(15.0)
+        wait_ended(scene.service)
     scene.service._writer = writer
     scene.service.start()
     scene.wait_events(1)

@@ -132,7 +132,7 @@ def test_every_metric_of_the_catalogue_is_in_a_scrape_with_its_labels(daemon: Da
 
 
 def test_what_the_kubelet_has_is_what_the_metrics_say(daemon: Daemon):
-    assert daemon.kubelet.capacity("nvidia.com/gpu") == 4
+    daemon.kubelet.wait_until(lambda: daemon.kubelet.capacity("nvidia.com/gpu") == 4)  # once it has taken the list in
     assert daemon.value("nvdp_resource_devices", resource="nvidia.com/gpu", health="healthy") == 4
     assert daemon.value("nvdp_kubelet_registrations_total", resource="nvidia.com/gpu", result="success") == 1
     assert daemon.value("nvdp_kubelet_streams", resource="nvidia.com/gpu") == 1
@@ -152,6 +152,7 @@ def test_a_broken_edit_shows_in_metrics_and_readiness_and_the_fix_clears_it(daem
 
 
 def test_an_allocation_a_refusal_and_a_kubelet_restart_are_counted(daemon: Daemon):
+    daemon.kubelet.wait_until(lambda: daemon.kubelet.allocatable("nvidia.com/gpu") == 4)
     pod = daemon.kubelet.admit("default/one", {"main": {"nvidia.com/gpu": 1}})
     assert daemon.value("nvdp_rpc_requests_total", method="Allocate", code="OK") == 1
     assert daemon.value("nvdp_rpc_duration_seconds_count", method="Allocate") == 1

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -402,13 +404,20 @@ def test_the_child_imports_nothing_that_it_does_not_need() -> None:
     assert not [name for name in loaded if name.startswith(("nvdp.services", "nvdp.config", "nvdp.nvml.simulated"))]
 
 
+def list_open(pid: int) -> Iterator[str]:
+    """What its files are; one that it has closed meanwhile is none of them."""
+    for path in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            yield str(path.readlink())
+
+
 def test_the_child_has_neither_grpc_nor_yaml_and_only_three_files_of_its_parent(fake) -> None:
     client = fake.spawn()
     assert isinstance(fake.scan(client), Scanned)
     process = psutil.Process(client.pid)
     mapped = [entry.path for entry in process.memory_maps()]
     assert not [path for path in mapped if "grpc" in path or "yaml" in path]
-    fds = [str(path.readlink()) for path in Path(f"/proc/{client.pid}/fd").iterdir()]
+    fds = list(list_open(client.pid))
     of_the_library = ("anon_inode:inotify", "fake.conf")  # the fake one's, to wait for events
     ours = [fd for fd in fds if not fd.endswith(of_the_library)]
     assert len(ours) <= 4, "three standard files and the socket"

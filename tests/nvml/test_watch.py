@@ -71,7 +71,7 @@ def test_what_happens_while_the_first_scan_reads_a_gpu_is_told(fake_driver, fake
     client = fake.spawn()
     with ThreadPoolExecutor(1) as pool:
         scanning = pool.submit(fake.scan, client)
-        wait_until(lambda: client._receiver.last[0].call == call and client._receiver.last[0].gpu.index == 1)
+        wait_until(lambda: (crumb := client._receiver.last[0]).call == call and crumb.gpu.index == 1)
         fake_driver.configure(CARDS, "event 1 79")
         assert isinstance(scanning.result(), Scanned)
     (notice,) = fake.heard.wait(1)
@@ -238,9 +238,10 @@ def test_a_wait_that_always_returns_at_once_does_not_burn_the_processor(fake_dri
     wait_until(lambda: fake.scan(client).watch.waits >= 3)
     before, began, scans = process.cpu_times(), time.monotonic(), fake.scan(client).watch.waits
     wait_until(lambda: time.monotonic() - began > 1.0)
-    after = process.cpu_times()
-    assert fake.scan(client).watch.waits - scans <= 15
-    assert after.user + after.system - before.user - before.system < 0.3
+    after, more = process.cpu_times(), fake.scan(client).watch.waits - scans
+    took_s = time.monotonic() - began
+    assert more <= 15 * took_s
+    assert after.user + after.system - before.user - before.system < 0.3 * took_s
 
 
 def test_a_thousand_events_in_a_burst_come_in_order_while_scans_go_on(fake_driver, fake) -> None:
@@ -336,7 +337,7 @@ def test_two_sessions_tell_the_same_event_each_once_and_nobody_misses_it(fake_dr
     codes = {child.pid: [notice.code for notice in fake.heard.of(child)] for child in (old, new)}
     assert codes == {old.pid: [1, 2], new.pid: [2, 3]}
     twice = [notice.at for _, notice in fake.heard.all if notice.code == 2]
-    assert abs(twice[0] - twice[1]) < 1.0, "near enough in time to be known as one"
+    assert abs(twice[0] - twice[1]) < 2.0, "near enough in time to be known as one, see nvdp/services/health.py"
 
 
 def test_a_probe_registers_too_so_that_a_clean_one_promises_a_clean_scan(fake_driver, fake) -> None:
