@@ -183,6 +183,7 @@ class LabelService(Generic[Facts]):
         """Have it as the facts call for. In how many seconds to look again at what nobody tells us of."""
         wish = self._plan(facts)
         if wish is None or (wish.is_once and self._is_written_once):
+            self._forget_failure()
             return _NEVER
         try:
             place = self._turn_to(wish)
@@ -205,11 +206,15 @@ class LabelService(Generic[Facts]):
             self._fail(error)
             return _NEVER
         self._is_written_once = True
+        self._forget_failure()
+        return wish.look_s
+
+    def _forget_failure(self) -> None:
+        """Nothing is owed any more."""
         self._problem, self._failing_since = "", None
         self._told.clear()
         with self._changed:
             self._pace.succeeded()
-        return wish.look_s
 
     def _turn_to(self, wish: LabelWish) -> LabelPlace:
         """The place of the wish; the one before, if it is another, is to be cleared once this one has the labels."""

@@ -214,6 +214,16 @@ def test_what_a_person_has_to_put_right_is_told_at_once_and_once_and_shown_until
     assert bench.counts[-2:] == ["failed", "written"]
 
 
+def test_what_is_not_to_be_written_any_more_is_no_trouble(bench):
+    """As where labels were taken away by order."""
+    service = bench.build()
+    bench.objects.fail("create", ClusterFault.DENIED, times=UNTIL_MENDED)
+    bench.want(service, 8)
+    wait_until(lambda: service.trouble, what="a trouble")
+    service.want("unknown")
+    wait_until(lambda: service.trouble is None, what="no trouble")
+
+
 @pytest.mark.parametrize("fault", [ClusterFault.UNREACHABLE, ClusterFault.THROTTLED, ClusterFault.FAILED])
 def test_what_passes_by_itself_is_shown_and_told_only_if_it_lasts(bench, fault):
     service = bench.build()
