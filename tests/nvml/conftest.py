@@ -39,7 +39,9 @@ class FakeDriver:
     def install(self, *, basic: bool = False) -> None:
         file = self._basic if basic else self._built
         assert file is not None
-        shutil.copy(file, self.library)
+        fresh = self.directory / "library.new"
+        shutil.copy(file, fresh)
+        fresh.rename(self.library)  # at once, for whom looks for it all the time
 
     def install_version(self, version: str) -> None:
         """The library's name is a link to the file of this version, as a driver's installer leaves it."""

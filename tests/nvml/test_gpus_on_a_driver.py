@@ -73,7 +73,6 @@ def test_the_library_may_come_late_be_broken_and_be_replaced(bench, fake_driver)
     assert f"not found under {fake_driver.root} (searched 7 directories) nor by the loader" in post.driver.text
     fake_driver.library.write_bytes(b"half a libra")
     bench.wait(lambda post: "cannot be used" in post.driver.text)
-    fake_driver.library.unlink()
     fake_driver.install()
     bench.wait_healthy(4)
     assert bench.reasons() == ["DriverMissing", "DriverMissing", "DriverReady"]

@@ -158,9 +158,9 @@ def test_processes_that_stay_keep_the_container_from_starting_and_are_named(scen
     before = scene.check.begin(listed(), UUIDS)
     wait_until(lambda: before.pending[UUIDS[1]])  # there is a child by now, however busy the machine
     with pytest.raises(AllocationError) as caught:
-        scene.start_container(0, 1, 2, timeout_s=1)
+        scene.start_container(0, 1, 2, timeout_s=2)
     before.end()
-    after = "not idle after 1s (allocation.preStartTimeout): used by"
+    after = "not idle after 2s (allocation.preStartTimeout): used by"
     why = "" if NodeProcesses().are_all_seen else " without hostPID"
     unseen = f"PID {NOBODY} (name unknown{why}, 0 MiB)"
     first, second = str(caught.value).removeprefix("nvidia.com/gpu: ").split("; ")

@@ -124,7 +124,7 @@ def test_refusals_can_be_ordered_and_run_out(root):
 
 def test_the_reply_to_register_can_be_delayed_and_the_stream_opens_meanwhile(root):
     with Kubelet(root) as kubelet, ReferencePlugin(kubelet.directory) as plugin:
-        kubelet.faults.register_delay_s = 0.5
+        kubelet.faults.register_delay_s = 2.0
         with ThreadPoolExecutor(1) as pool:
             waiting = pool.submit(plugin.register)
             kubelet.wait_until(lambda: kubelet.capacity(RESOURCE) == 4)
