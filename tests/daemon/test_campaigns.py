@@ -8,6 +8,7 @@ import os
 import random
 import signal
 import threading
+import time
 
 import grpc
 import psutil
@@ -26,6 +27,8 @@ FULL = os.environ.get("NVDP_CAMPAIGN") == "full"
 @pytest.mark.requirement(17)
 def test_reconnects_leave_threads_files_and_memory_as_they_were(kubelet, daemon):
     process = psutil.Process(daemon.pid)
+    accepted_at = kubelet.registrations[0].answered_at
+    wait_until(lambda: time.monotonic() > accepted_at + 1.1, what="that no new stream is taken for the kubelet's")
 
     def reconnect(times: int) -> None:
         for _ in range(times):
