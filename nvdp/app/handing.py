@@ -13,7 +13,7 @@ from nvdp.errors import HostError
 from nvdp.host.boot import load_boot_id
 from nvdp.host.cdi_files import CdiFiles
 from nvdp.host.cdi_found import FoundFiles
-from nvdp.host.mps_grants import load_grants, write_grants
+from nvdp.host.mps_grants import has_grants, load_grants, write_grants
 from nvdp.log import Log
 from nvdp.model.cdi import CdiState, CdiWish
 from nvdp.model.cdi_spec import encode_spec
@@ -54,7 +54,13 @@ def build_mps_services(options: ProcessOptions, *, post: Post, log: Log, boot_id
         found = None  # it is replaced as soon as there is a plan
     return (
         MpsLink(post, mps_dir=options.mps_dir, boot_id=boot_id),
-        GrantService(post, partial(write_grants, options.state_dir), found=found, log=log),
+        GrantService(
+            post,
+            partial(write_grants, options.state_dir),
+            is_kept=partial(has_grants, options.state_dir),
+            found=found,
+            log=log,
+        ),
     )
 
 

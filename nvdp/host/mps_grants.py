@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +20,11 @@ def load_grants(state_dir: Path) -> MpsGrants | None:
     Raises HostError, in one line, if the file cannot be used. Any thread; blocks for the disk.
     """
     return load_value(state_dir / GRANTS_NAME, MpsGrants)
+
+
+def has_grants(state_dir: Path) -> bool:
+    """Whether there is a file of grants. Raises nothing. Any thread; blocks for the disk."""
+    return os.path.lexists(state_dir / GRANTS_NAME)
 
 
 def write_grants(state_dir: Path, grants: MpsGrants) -> None:

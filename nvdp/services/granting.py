@@ -25,6 +25,9 @@ _SLOW_S: Final = 10.0
 class GrantService:
     """Has the newest grants written, and again after a failure; the first ones always, whatever is there from before.
 
+    Every ``retry_s`` ``is_kept``, which raises nothing, says whether they are still there: they are written again if
+    somebody removed them, for without them ``nvdp mps`` would go by its configuration alone after a restart.
+
     Posts ``GrantsWritten`` with each that is written. ``found`` is what a predecessor told, if any. ``write`` may raise
     HostError: that is told once, and shown while it lasts, if there is anything for ``nvdp mps`` in what cannot be
     written or in what was written last. One thread, ``mps-grants``; the methods may be called from any and do not
@@ -38,6 +41,7 @@ class GrantService:
         post: Post,
         write: Callable[[MpsGrants], None],
         *,
+        is_kept: Callable[[], bool],
         found: MpsGrants | None = None,
         log: Log,
         clock: Callable[[], float] = time.monotonic,
@@ -47,6 +51,7 @@ class GrantService:
         self.found = found or MpsGrants()
         self._post = post
         self._write = write
+        self._is_kept = is_kept
         self._log = log
         self._clock = clock
         self._retry_s = retry_s
@@ -89,6 +94,9 @@ class GrantService:
     def _run(self) -> None:
         while True:
             grants = self._take()
+            if grants is None:
+                self._look()
+                continue
             problem = ""
             try:
                 self._write(grants)
@@ -98,13 +106,22 @@ class GrantService:
                 self._began_at = None
             self._settle(grants, problem)
 
-    def _take(self) -> MpsGrants:
-        """The grants, once there are new ones, or it is time to try again."""
+    def _take(self) -> MpsGrants | None:
+        """The grants, once there are new ones, or it is time to try again; None if it is time to look for them."""
         with self._changed:
-            while self._wanted is None or not self._owes or self._clock() < self._retry_at:
-                self._changed.wait(self._retry_at - self._clock() if self._owes else None)
+            look_at = self._clock() + self._retry_s
+            while self._wanted is None or self._clock() < (self._retry_at if self._owes else look_at):
+                due_at = self._retry_at if self._owes else look_at
+                self._changed.wait(None if self._wanted is None else due_at - self._clock())
+            if not self._owes:
+                return None
             self._began_at = self._clock()
             return self._wanted
+
+    def _look(self) -> None:
+        if not self._is_kept():
+            with self._changed:
+                self._owes = True
 
     def _settle(self, grants: MpsGrants, problem: str) -> None:
         with self._changed:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 
 import pytest
 
 from nvdp.errors import HostError
-from nvdp.host.mps_grants import load_grants, write_grants
+from nvdp.host.mps_grants import has_grants, load_grants, write_grants
 from nvdp.model.mps import DaemonSpec, Grant, MpsGrants
 from nvdp.services.granting import GrantService
 from tests.daemon.process import wait_until
@@ -39,6 +40,9 @@ class Disk:
             raise HostError("/state/mps.json: cannot be written: No space left on device")
         write_grants(self.directory, value)
 
+    def is_kept(self):
+        return has_grants(self.directory)
+
     @property
     def found(self):
         return load_grants(self.directory)
@@ -69,6 +73,7 @@ def service(disk, told, posted, slow_s):
     service = GrantService(
         posted.append,
         disk.write,
+        is_kept=disk.is_kept,
         log=lambda reason, text, **_: told.append((reason.word, text)),
         retry_s=0.05,
         slow_s=slow_s,
@@ -131,6 +136,15 @@ def test_a_full_disk_is_told_once_shown_and_tried_again_until_it_takes_them(serv
     assert told == [("StateDamaged", text)]
 
 
+def test_what_somebody_removes_is_written_again(service, disk):
+    """Without the file the next ``nvdp mps`` would take what pods hold in another form."""
+    service.want(grants("GPU-a"))
+    wait_until(lambda: disk.found == grants("GPU-a"), what="the grants")
+    shutil.rmtree(disk.directory)
+    wait_until(lambda: disk.found == grants("GPU-a"), what="the grants again")
+    assert disk.tries == 2
+
+
 def test_a_disk_that_is_full_where_mps_is_not_used_is_no_trouble_of_these(service, disk, told):
     disk.full = True
     service.want(NONE)
@@ -157,7 +171,9 @@ def test_after_a_crash_it_goes_on_with_what_is_wanted(disk, told):
 
     hook, threading.excepthook = threading.excepthook, lambda _: ended.set()
     try:
-        service = GrantService(lambda _: None, write, log=lambda reason, text, **_: told.append(text))
+        service = GrantService(
+            lambda _: None, write, is_kept=disk.is_kept, log=lambda reason, text, **_: told.append(text)
+        )
         service.start()
         service.want(grants("GPU-a"))
         assert ended.wait(5)
