@@ -70,6 +70,7 @@ def test_an_edit_changes_the_one_label_that_it_is_about(cluster, config_map, roo
     config_map.publish(build_config(2))
     wait_until(lambda: read(cluster, root, "node-feature")[REPLICAS] == "2", what="the edit")
     daemon.wait_metric(2, WRITTEN, result="written")
+    wait_until(lambda: len(daemon.log.of("LabelsWritten")) == 2, what="a line, which comes after the count")
     assert daemon.log.of("LabelsWritten")[1]["changed"] == ["nvidia.com/gfd.timestamp", REPLICAS]
     assert [entry.verb for entry in cluster.writes] == ["create", "patch"]
 

@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from nvdp.services.retrying import Retry
 from nvdp.simulate.kubelet import KUBELET_FILES
 from nvdp.simulate.kubelet.names import is_extended_resource_name
 from tests.daemon.node import (
@@ -69,7 +70,7 @@ def test_refusals_are_met_with_a_new_socket_each_time_and_growing_patience(kubel
     tries = kubelet.registrations
     gaps = [later.at - earlier.at for earlier, later in itertools.pairwise(tries)]
     assert [found.error is None for found in tries] == [False] * 5 + [True]
-    assert all(later > earlier for earlier, later in itertools.pairwise(gaps))
+    assert all(gap >= 0.8 * Retry.REFUSED.first_s * 2**number for number, gap in enumerate(gaps))  # any may be late
     assert len({found.endpoint for found in tries}) == 6
     assert [path.name for path in kubelet.directory.glob("nvdp-*")] == [tries[-1].endpoint]
     assert "not now" in daemon.log.wait_for("RegistrationFailed")["msg"]
@@ -146,8 +147,8 @@ def test_the_socket_of_a_killed_daemon_is_cleared_away_and_a_strangers_is_not(ku
 @pytest.mark.invariant(7)
 def test_a_stream_that_the_kubelet_ends_is_answered_by_a_new_registration(kubelet, daemon):
     kubelet.close_stream(GPU)
-    kubelet.wait_until(lambda: not healthy(kubelet), 2)
-    kubelet.wait_until(lambda: len(healthy(kubelet)) == 16, 5)
+    kubelet.wait_until(lambda: len(kubelet.messages(GPU)) == 2, 5)  # until then, for a moment, none is Healthy
+    kubelet.wait_until(lambda: len(healthy(kubelet)) == 16, LIMIT_S)
 
     assert daemon.log.wait_for("StreamLost")["resource"] == GPU
     daemon.wait_metric(1, "nvdp_kubelet_stream_ends_total", resource=GPU)

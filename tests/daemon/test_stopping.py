@@ -31,7 +31,7 @@ def test_asked_to_stop_it_ends_streams_removes_its_sockets_and_exits_with_zero(k
     assert ended.code == 0
     assert ended.seconds < 5
     assert not own.exists()
-    assert not child.is_running()
+    wait_until(lambda: not child.is_running(), what="the end of the child, which dies with its parent")
     kubelet.wait_until(lambda: not kubelet.open_streams(GPU), LIMIT_S)
     assert kubelet.capacity(GPU) == 16  # an upgrade is not the end of the node's GPUs
     assert [line["reason"] for line in daemon.log][-1] == "Stopped"

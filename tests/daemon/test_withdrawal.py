@@ -192,7 +192,8 @@ def test_on_an_idle_node_a_mode_change_takes_no_time_and_the_old_name_ends_empty
     line = daemon.log.wait_for("ResourceWithdrawn")
 
     assert line["resource"] == GPU
-    assert kubelet.messages(GPU)[-1].devices == ()  # before the end: else the kubelet would go on counting them
+    # It is sent before the end: else the kubelet would go on counting them.
+    kubelet.wait_until(lambda: kubelet.messages(GPU)[-1].devices == (), LIMIT_S, what="the empty list")
     assert all(seconds >= 5 for seconds in unhealthy_seconds(kubelet).values())
     kubelet.wait_until(lambda: not old_socket.exists(), LIMIT_S)
     assert daemon.log.of("StreamLost") == []
