@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,12 +58,15 @@ _FEATURES = {
 
 
 class RealCluster:
-    """The Node is labelled ``two`` and has the start-up taint. nvdp has the rights of its service account."""
+    """The Node is labelled ``two`` and has the start-up taint. nvdp has the rights of its service account.
 
-    def __init__(self, control: ControlPlane, root: Path, *, overlay: str = "cluster-nodes") -> None:
+    The manifests are the overlay cluster-nodes; with ``components`` the base with these.
+    """
+
+    def __init__(self, control: ControlPlane, root: Path, *, components: Sequence[str] = ()) -> None:
         self.control = control
         built = subprocess.run(
-            [find_kubectl(control.programs), "kustomize", MANIFESTS / "overlays" / overlay],
+            [find_kubectl(control.programs), "kustomize", _write_kustomization(root, components)],
             capture_output=True,
             text=True,
             check=True,
@@ -82,9 +87,19 @@ class RealCluster:
         )
         self.edit(**TEXTS)
         self.kubeconfig = control.write_service_account(root / "nvdp.kubeconfig", namespace=NAMESPACE, name="nvdp")
+        self.access = (
+            "--node-name",
+            NODE,
+            "--namespace",
+            NAMESPACE,
+            "--pod-name",
+            POD,
+            "--kubeconfig",
+            self.kubeconfig,
+        )
+        self.by_label = ("--config-map", "nvdp-configs", "--default-config", "whole")
         self.flags: tuple[str | Path, ...] = (
-            *("--node-name", NODE, "--namespace", NAMESPACE, "--pod-name", POD, "--kubeconfig", self.kubeconfig),
-            *("--config-map", "nvdp-configs", "--default-config", "whole", "--write-labels", "node-feature"),
+            *(*self.access, *self.by_label, "--write-labels", "node-feature"),
             *("--events", "true", "--node-condition", CONDITION, "--startup-taint", TAINT),
         )
 
@@ -149,6 +164,21 @@ class RealCluster:
         wait_until(lambda: self.condition.get("status") == "True", what="the condition")
         wait_until(lambda: TAINT not in self.taints, what="that the taint goes")
         wait_until(lambda: self.labels.get("nvidia.com/gpu.replicas") == str(replicas), what="labels")
+
+
+def _write_kustomization(root: Path, components: Sequence[str]) -> Path:
+    """Its directory."""
+    if not components:
+        return MANIFESTS / "overlays" / "cluster-nodes"
+    directory = root / "kustomization"
+    directory.mkdir()
+
+    def name(*parts: str) -> str:
+        return os.path.relpath(MANIFESTS.joinpath(*parts), directory.resolve())
+
+    document = {"resources": [name("base")], "components": [name("components", one) for one in components]}
+    (directory / "kustomization.yaml").write_text(yaml.safe_dump(document))
+    return directory
 
 
 def build_pod(namespace: str, name: str, node: str, *, account: str, owner: dict[str, Any]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from tests.real.cluster import CONDITION, KEY, NODE, RealCluster
 
 pytestmark = pytest.mark.campaign
 OUTAGE_S = 150.0
+COUNT = "nvidia.com/gpu.count"
 
 
 @pytest.fixture
@@ -136,12 +137,31 @@ def test_a_right_that_is_taken_away_is_told_and_nothing_else_changes(kubelet, cl
     assert len(kubelet.messages(GPU)) == lists
 
 
-def test_labels_are_printed_and_taken_away_with_the_rights_of_the_pod(kubelet, cluster, follow, root):
-    daemon = begin(kubelet, cluster, follow)
-    daemon.stop()
-    assert cluster.labels
+def test_labels_on_the_node_itself_are_put_back_and_taken_away_and_no_others(kubelet, start, control_plane, root):
+    components = ("cluster", "config-by-label", "node-fence", "labels-node")
+    cluster = RealCluster(control_plane, root, components=components)
+    flags = (*cluster.access, *cluster.by_label, "--write-labels", "node")
+    start(None, *flags, by_label=True, launcher=PROMPT)
+    wait_until(lambda: cluster.node["metadata"]["labels"].get(COUNT) == "4", what="labels")
+    cluster.control.kubectl("label", "node", NODE, "--overwrite", f"{COUNT}=7", "example.com/other=stays")
+    wait_until(lambda: cluster.node["metadata"]["labels"][COUNT] == "4", what="that it is put back")
+    assert remove_labels(root, flags).returncode == 0
+    left = cluster.node["metadata"]
+    assert {KEY: "two", "team": "a", "example.com/other": "stays"}.items() <= left["labels"].items()
+    assert not [label for label in left["labels"] if label.startswith("nvidia.com/") and label != KEY]
+    assert not [key for key in left.get("annotations", {}) if "nvdp" in key]
+
+
+def remove_labels(root, flags) -> subprocess.CompletedProcess[str]:
+    """``nvdp labels --remove``, in the pod."""
     places = ("--state-dir", root / "state", "--run-dir", root / "run")
-    command = [sys.executable, "-m", "nvdp", "labels", "--remove", *cluster.flags, *places]
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=60, check=False)
+    command = [sys.executable, "-m", "nvdp", "labels", "--remove", *flags, *places]
+    return subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_labels_are_taken_away_with_the_rights_of_the_pod(kubelet, cluster, follow, root):
+    begin(kubelet, cluster, follow)
+    assert cluster.labels
+    done = remove_labels(root, cluster.flags)
     assert done.returncode == 0, done.stderr
     assert cluster.control.get("nodefeatures", "-n", "nvdp")["items"] == []
