@@ -13,6 +13,7 @@ from nvdp.cluster.answers import Attempt, build_failure, build_fault, build_nons
 from nvdp.cluster.transport import BODY_LIMIT, FAILURES, Connection, OversizedError
 
 _SILENCE_S: Final = 900.0
+_EVENT_S: Final = 60.0  # from its first byte to its last: an object of 1 MiB, the largest there is, at 140 kbit/s
 _BOOKMARK: Final = "BOOKMARK"
 _ERROR: Final = "ERROR"
 _KINDS: Final = ("ADDED", "MODIFIED", "DELETED", _BOOKMARK)
@@ -30,7 +31,8 @@ class Watch:
     an event (GONE), broke off, fell silent, or sent what is none.
 
     Servers send bookmarks every minute or, old ones, every ten. One that sent some and is silent for longer is not
-    there any more: a proxy between us may keep the connection for as long as it likes, and edits would be lost.
+    there any more: a proxy between us may keep the connection for as long as it likes, and edits would be lost. Nor is
+    one that begins an event and does not come to its end within a minute.
 
     For one thread, that ``close`` may be called from any.
     """
@@ -43,6 +45,8 @@ class Watch:
         self._attempt = attempt
         self._ends_at = ends_at
         self._silence_s = silence_s
+        self._event_s = _EVENT_S
+        self._whole_at = float("inf")  # when the event that has begun is to be there as a whole
         self._has_bookmarks = False
         self._rest = bytearray()
         self._is_over = False
@@ -66,9 +70,12 @@ class Watch:
         if self._is_over or self._rest:
             return True
         try:
-            return self._connection.hears(deadline=time.monotonic() + timeout_s)
+            is_told = self._connection.hears(deadline=time.monotonic() + timeout_s)
         except FAILURES:
             return True  # reading on says what it is
+        if is_told:
+            self._note_begun()
+        return is_told
 
     def close(self) -> None:
         """End the watch. Any thread; whoever waits for an event returns at once."""
@@ -85,7 +92,7 @@ class Watch:
     def _read_lines(self) -> Iterator[bytes]:
         while not self._is_closed:
             silent_at = time.monotonic() + self._silence_s if self._has_bookmarks else self._ends_at
-            chunk = self._connection.read_some(deadline=min(self._ends_at, silent_at))
+            chunk = self._connection.read_some(deadline=min(self._ends_at, silent_at, self._whole_at))
             if not chunk:
                 return  # what is left without an end of line is half an event
             start = len(self._rest)
@@ -94,10 +101,17 @@ class Watch:
                 line = bytes(self._rest[:end]).strip()
                 del self._rest[: end + 1]
                 start = 0
+                self._whole_at = float("inf")
                 if line:
                     yield line
+            if self._rest:
+                self._note_begun()
             if len(self._rest) > BODY_LIMIT:
                 raise OversizedError(f"an event of more than {BODY_LIMIT} bytes")
+
+    def _note_begun(self) -> None:
+        """Some of an event is there: its time runs from now, if it does not yet."""
+        self._whole_at = min(self._whole_at, time.monotonic() + self._event_s)
 
     def _parse(self, line: bytes) -> WatchEvent:
         event = parse_object(line, self._attempt)
