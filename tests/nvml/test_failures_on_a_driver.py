@@ -140,6 +140,8 @@ def test_any_call_that_fails_is_the_problem_of_its_gpu_alone(bench, fake_driver,
     faults = [f"{rule.format(call)} {card}" for card, call in enumerate(calls)]
     fake_driver.install()
     fake_driver.configure(*facts)
+    if "hang" in rule:
+        bench.hurry()
     bench.service.start()
     before = bench.wait_healthy(len(cards)).inventory
     ill = {name(card): cause for card, _ in enumerate(calls) if cause}

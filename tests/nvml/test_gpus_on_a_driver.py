@@ -173,6 +173,7 @@ def test_a_new_session_that_fails_leaves_the_old_one_in_place(bench, fake_driver
 def test_a_gpu_that_hangs_in_a_new_session_only_is_marked_while_the_old_session_serves_the_others(
     bench, fake_driver
 ) -> None:
+    bench.hurry()
     fake_driver.install()
     fake_driver.configure("cards 0 1", "sticky")
     bench.service.start()

@@ -241,6 +241,7 @@ def test_wsl_turns_unhealthy_and_recovers_as_a_whole(tmp_path):
 
     write(WSL_NODE)
     bench = Bench(NvmlChildren(simulated=str(file)))
+    bench.hurry()
     try:
         bench.service.start()
         bench.wait_healthy(1)

@@ -39,6 +39,8 @@ def links(post) -> dict[tuple[str, str], int]:
 @pytest.mark.parametrize("fault", ["hang", "crash"])
 def test_a_call_about_two_gpus_that_does_not_return_makes_neither_of_them_ail(bench, node, fault) -> None:
     node.write(LINKS, f"faults: [{{call: {CALL}, gpu: 2, {fault}: true}}]")
+    if fault == "hang":
+        bench.hurry(1.0)
     bench.service.start()
     post = bench.wait_healthy(4)
     assert ancestors(post) == {None}
@@ -49,6 +51,7 @@ def test_a_call_about_two_gpus_that_does_not_return_makes_neither_of_them_ail(be
 
 
 def test_what_is_known_of_common_ancestors_stays_when_the_call_does_not_return_any_more(bench, node) -> None:
+    bench.hurry(1.0)
     bench.service.start()
     before = bench.wait_healthy(4)
     assert ancestors(before) == {Ancestor.NODE, Ancestor.SYSTEM}
@@ -60,6 +63,7 @@ def test_what_is_known_of_common_ancestors_stays_when_the_call_does_not_return_a
 
 
 def test_common_ancestors_are_asked_again_when_the_driver_was_away(bench, node) -> None:
+    bench.hurry(1.0)
     node.write(LINKS, f"faults: [{{call: {CALL}, hang: true}}]")
     bench.service.start()
     assert ancestors(bench.wait_healthy(4)) == {None}
@@ -70,6 +74,7 @@ def test_common_ancestors_are_asked_again_when_the_driver_was_away(bench, node) 
 
 
 def test_a_gpu_that_hangs_or_vanishes_keeps_its_connections_and_a_link_that_is_down_counts_no_more(bench, node) -> None:
+    bench.hurry()
     bench.service.start()
     before = bench.wait_healthy(4).inventory.connections
     node.write(LINKS, "faults: [{call: nvmlDeviceGetName, gpu: 1, hang: true}]")

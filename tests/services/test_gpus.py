@@ -215,6 +215,8 @@ def test_a_call_that_fails_marks_that_gpu_and_is_retried(bench, node) -> None:
 def test_a_call_that_hangs_or_crashes_costs_its_gpu_only_until_it_answers_again(
     bench, node, call, fault, cause
 ) -> None:
+    if fault == "hang":
+        bench.hurry()
     bench.service.start()
     before = bench.wait_healthy(4)
     node.write(f"faults: [{{call: {call}, gpu: 1, {fault}: true}}]")
@@ -234,6 +236,7 @@ def test_a_call_that_hangs_or_crashes_costs_its_gpu_only_until_it_answers_again(
 
 
 def test_several_gpus_may_hang_at_once_and_each_is_marked_as_soon_as_it_is_known(bench, node) -> None:
+    bench.hurry()
     bench.service.start()
     bench.wait_healthy(4)
     node.write(*["faults:"], *[f"- {{call: nvmlDeviceGetName, gpu: {n}, hang: true}}" for n in (0, 2, 3)])
@@ -245,6 +248,7 @@ def test_several_gpus_may_hang_at_once_and_each_is_marked_as_soon_as_it_is_known
 
 @pytest.mark.parametrize("call", ["nvmlDeviceGetHandleByIndex", "nvmlDeviceGetUUID", "nvmlDeviceGetName"])
 def test_a_gpu_that_hangs_from_the_start_keeps_no_other_from_being_offered(bench, node, call) -> None:
+    bench.hurry()
     node.write(f"faults: [{{call: {call}, gpu: 2, hang: true}}]")
     bench.service.start()
     post = bench.wait(is_ready)
@@ -257,6 +261,7 @@ def test_a_gpu_that_hangs_from_the_start_keeps_no_other_from_being_offered(bench
 
 
 def test_a_hang_that_concerns_the_whole_library_is_tried_once_more_before_all_is_lost(bench, node) -> None:
+    bench.hurry()
     bench.service.start()
     bench.wait_healthy(4)
     node.write("faults: [{call: nvmlDeviceGetCount, hang: true}]")
@@ -270,6 +275,8 @@ def test_a_hang_that_concerns_the_whole_library_is_tried_once_more_before_all_is
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP, signal.SIGABRT])
 def test_a_child_that_is_killed_or_stopped_is_replaced_and_nothing_is_lost(bench, number) -> None:
+    if number == signal.SIGSTOP:
+        bench.hurry(1.0)
     bench.service.start()
     bench.wait_healthy(4)
     (pid,) = child_pids()
@@ -347,6 +354,7 @@ def test_children_that_will_not_die_are_counted(node) -> None:
     deaf: list = []
     children = NvmlChildren(simulated=str(node.path), kill=deaf.append, kill_wait_s=0.05)
     bench = Bench(children)
+    bench.hurry()
     bench.service.start()
     bench.wait_healthy(4)
     node.write("faults: [{call: nvmlDeviceGetName, gpu: 1, hang: true}]")
@@ -382,6 +390,7 @@ def test_a_child_that_cannot_be_started_is_a_failure_of_the_driver_that_is_waite
 @pytest.mark.parametrize("seed", range(3 if FULL else 1))
 def test_after_any_history_the_state_is_that_of_the_last_edit(bench, node, seed) -> None:
     dice = random.Random(seed)
+    bench.hurry()
     bench.service.start()
     bench.wait_healthy(4)
     names = NodeFile.NAMES

@@ -46,9 +46,10 @@ def test_a_stream_that_the_kubelet_ends_is_followed_by_a_registration(node, vers
 @pytest.mark.invariant(7)
 def test_a_stream_that_is_lost_again_and_again_is_followed_more_and_more_slowly(node):
     kubelet = node.kubelet()
-    node.actor()
+    _, observed = node.actor()
     for number in range(1, 6):
         kubelet.wait_until(lambda number=number: len(kubelet.messages(GPU)) == number)
+        node.wait(streaming(observed, number))  # one that ends before that may be another's, and is doubted for long
         kubelet.close_stream(GPU)
     kubelet.wait_until(lambda: len(kubelet.registrations) == 6)
     tries = kubelet.registrations
