@@ -10,10 +10,13 @@ from typing import Any, Final, Self
 import msgspec
 
 from nvdp.cluster.answers import Attempt, build_failure, build_fault, build_nonsense, parse_object
+from nvdp.cluster.sockets import OverdueError
 from nvdp.cluster.transport import BODY_LIMIT, FAILURES, Connection, OversizedError
+from nvdp.errors import ClusterError, ClusterFault
 
 _SILENCE_S: Final = 900.0
 _EVENT_S: Final = 60.0  # from its first byte to its last: an object of 1 MiB, the largest there is, at 140 kbit/s
+_NEVER: Final = float("inf")
 _BOOKMARK: Final = "BOOKMARK"
 _ERROR: Final = "ERROR"
 _KINDS: Final = ("ADDED", "MODIFIED", "DELETED", _BOOKMARK)
@@ -28,11 +31,14 @@ class WatchEvent(msgspec.Struct, frozen=True):
 
 class Watch:
     """Iterates over events until the server ends the watch. Raises ClusterError: the server told an error in place of
-    an event (GONE), broke off, fell silent, or sent what is none.
+    an event (GONE), broke off, fell silent (GONE: a version that it tells nothing of is none to go on from), or sent
+    what is none.
 
     Servers send bookmarks every minute or, old ones, every ten. One that sent some and is silent for longer is not
     there any more: a proxy between us may keep the connection for as long as it likes, and edits would be lost. Nor is
     one that begins an event and does not come to its end within a minute.
+
+    ``has_bookmarks`` is whether the server is known to send them; it may be set by who knows of watches before.
 
     For one thread, that ``close`` may be called from any.
     """
@@ -46,8 +52,8 @@ class Watch:
         self._ends_at = ends_at
         self._silence_s = silence_s
         self._event_s = _EVENT_S
-        self._whole_at = float("inf")  # when the event that has begun is to be there as a whole
-        self._has_bookmarks = False
+        self._whole_at = _NEVER  # when the event that has begun is to be there as a whole
+        self.has_bookmarks = False
         self._rest = bytearray()
         self._is_over = False
         self._is_closed = False
@@ -91,8 +97,7 @@ class Watch:
 
     def _read_lines(self) -> Iterator[bytes]:
         while not self._is_closed:
-            silent_at = time.monotonic() + self._silence_s if self._has_bookmarks else self._ends_at
-            chunk = self._connection.read_some(deadline=min(self._ends_at, silent_at, self._whole_at))
+            chunk = self._read_some()
             if not chunk:
                 return  # what is left without an end of line is half an event
             start = len(self._rest)
@@ -101,13 +106,24 @@ class Watch:
                 line = bytes(self._rest[:end]).strip()
                 del self._rest[: end + 1]
                 start = 0
-                self._whole_at = float("inf")
+                self._whole_at = _NEVER
                 if line:
                     yield line
             if self._rest:
                 self._note_begun()
             if len(self._rest) > BODY_LIMIT:
                 raise OversizedError(f"an event of more than {BODY_LIMIT} bytes")
+
+    def _read_some(self) -> bytes:
+        silent_at = time.monotonic() + self._silence_s if self.has_bookmarks else _NEVER
+        known_at = min(self._ends_at, self._whole_at)
+        try:
+            return self._connection.read_some(deadline=min(silent_at, known_at))
+        except OverdueError as error:
+            if known_at <= silent_at:
+                raise
+            text = f"{self._attempt}: no answer in time: the API server sent bookmarks, and sends none any more"
+            raise ClusterError(text, fault=ClusterFault.GONE) from error
 
     def _note_begun(self) -> None:
         """Some of an event is there: its time runs from now, if it does not yet."""
@@ -123,5 +139,5 @@ class Watch:
             raise build_fault(self._attempt, status, message, retry_after_s=None)
         if not isinstance(kind, str) or kind not in _KINDS or not isinstance(found, dict):
             raise build_nonsense(self._attempt)
-        self._has_bookmarks = self._has_bookmarks or kind == _BOOKMARK
+        self.has_bookmarks = self.has_bookmarks or kind == _BOOKMARK
         return WatchEvent(kind, found)

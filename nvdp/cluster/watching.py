@@ -21,12 +21,14 @@ from nvdp.planning.following import (
     note_ended,
     note_failed,
     note_heard,
+    note_left,
     note_opened,
 )
 from nvdp.service_thread import ServiceThread
 
 _BOOKMARK: Final = "BOOKMARK"
 _DELETED: Final = "DELETED"
+_DOUBTED_AFTER_S: Final = 10.0  # of silence
 
 
 class Server(Protocol):
@@ -71,10 +73,13 @@ class ObjectWatch:
         self._stopping = False
         self._hurry = False
         self._watch: Watch | None = None
+        self._heard_at = clock()  # of the present watch
+        self._is_left = False  # the present watch, by ``look``
         self._thread: ServiceThread | None = None
         self._state = begin(clock(), first_delay_s=first_delay_s)
         self._object: Mapping[str, Any] | None = None
         self._is_well = False  # the present watch, or the last one
+        self._has_bookmarks = False  # any watch had some, and so will the others
         self._shown = ""
 
     def start(self) -> None:
@@ -84,10 +89,17 @@ class ObjectWatch:
             self._thread.start()
 
     def look(self) -> None:
-        """Ask now, if it waits to ask again; or, where the server said when to come again, as soon as that is over."""
+        """Ask now, if it waits to ask again; or, where the server said when to come again, as soon as that is over.
+
+        A watch that has told nothing for ten seconds is left for another one, which tells the present state: whether
+        there is still a server at its other end cannot be seen.
+        """
         with self._changed:
             self._hurry = True
             self._changed.notify_all()
+            if self._watch is not None and self._clock() >= self._heard_at + _DOUBTED_AFTER_S:
+                self._is_left = True
+                self._watch.close()
 
     def stop(self) -> None:
         """Watch no more. For good; ``on_seen`` may be called once more if it was about to be."""
@@ -115,6 +127,7 @@ class ObjectWatch:
             if not self._adopt(watch):
                 return
             self._state = note_opened(self._state, self._clock())
+            watch.has_bookmarks = self._has_bookmarks
             try:
                 self._listen(watch)
             except ClusterError as error:
@@ -123,6 +136,7 @@ class ObjectWatch:
                 self._end(None)
             finally:
                 self._adopt(None)
+                self._has_bookmarks = watch.has_bookmarks
 
     def _listen(self, watch: Watch) -> None:
         """Until the watch ends. Raises ClusterError."""
@@ -148,6 +162,7 @@ class ObjectWatch:
         self._state = note_heard(self._state, _get_version(about))  # what the watch tells may be older
 
     def _take(self, event: WatchEvent) -> None:
+        self._heard_at = self._clock()
         about = _get_metadata(event.object)
         if event.kind != _BOOKMARK and not _is_whole(about):
             raise self._build_nonsense("watch")
@@ -180,6 +195,9 @@ class ObjectWatch:
 
     def _end(self, error: ClusterError | None) -> None:
         """The watch is over. If all was well, whether the server is lost shows when it is opened anew."""
+        if self._is_left:
+            self._state = note_left(self._state, self._clock())
+            return
         is_refusal = error is not None and error.fault is not ClusterFault.UNREACHABLE
         if self._is_well and not is_refusal:
             self._state = note_ended(self._state, self._clock(), random=self._random)
@@ -210,7 +228,7 @@ class ObjectWatch:
     def _adopt(self, watch: Watch | None) -> bool:
         """Let ``stop`` know of the watch; false if it was called already."""
         with self._changed:
-            self._watch = watch
+            self._watch, self._heard_at, self._is_left = watch, self._clock(), False
             return not self._stopping
 
     def _wait_due(self) -> bool:

@@ -88,6 +88,12 @@ def note_ended(state: Following, now: float, *, random: Random) -> Following:
     return _back_off(state, now, random=random)
 
 
+def note_left(state: Following, now: float) -> Following:
+    """A silent watch was left, for somebody doubts that a server is at its other end: ask for the present state."""
+    state = _forgive(state) if _has_lived(state, now) else state
+    return _wait(msgspec.structs.replace(state, version=""), now, 0.0)
+
+
 def note_failed(
     state: Following,
     now: float,

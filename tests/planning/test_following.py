@@ -16,6 +16,7 @@ from nvdp.planning.following import (
     note_ended,
     note_failed,
     note_heard,
+    note_left,
     note_opened,
 )
 
@@ -104,6 +105,13 @@ def test_a_watch_that_is_ended_at_once_each_time_waits_ever_longer() -> None:
         state = note_ended(note_heard(note_opened(state, now), "7"), now + 1.0, random=Least())
     assert opened[-1] - opened[-2] == 16.0
     assert state.version == "7"
+
+
+def test_a_watch_that_somebody_doubts_is_followed_by_the_present_state_at_once() -> None:
+    state = note_heard(note_opened(fail(begin(0.0)), 10.0), "7")
+    left = note_left(state, 3000.0)
+    assert (left.open_at, left.version, left.failures) == (3000.0, "", 0)
+    assert note_left(state, 11.0).failures == 1, "it has not lived yet"
 
 
 def test_a_version_that_is_too_old_is_given_up_at_once_and_shows_no_problem() -> None:
