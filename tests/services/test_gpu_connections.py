@@ -40,7 +40,7 @@ def links(post) -> dict[tuple[str, str], int]:
 def test_a_call_about_two_gpus_that_does_not_return_makes_neither_of_them_ail(bench, node, fault) -> None:
     node.write(LINKS, f"faults: [{{call: {CALL}, gpu: 2, {fault}: true}}]")
     if fault == "hang":
-        bench.hurry(1.0)
+        bench.hurry(2.5)
     bench.service.start()
     post = bench.wait_healthy(4)
     assert ancestors(post) == {None}
@@ -51,7 +51,7 @@ def test_a_call_about_two_gpus_that_does_not_return_makes_neither_of_them_ail(be
 
 
 def test_what_is_known_of_common_ancestors_stays_when_the_call_does_not_return_any_more(bench, node) -> None:
-    bench.hurry(1.0)
+    bench.hurry(2.5)
     bench.service.start()
     before = bench.wait_healthy(4)
     assert ancestors(before) == {Ancestor.NODE, Ancestor.SYSTEM}
@@ -63,7 +63,7 @@ def test_what_is_known_of_common_ancestors_stays_when_the_call_does_not_return_a
 
 
 def test_common_ancestors_are_asked_again_when_the_driver_was_away(bench, node) -> None:
-    bench.hurry(1.0)
+    bench.hurry(2.5)
     node.write(LINKS, f"faults: [{{call: {CALL}, hang: true}}]")
     bench.service.start()
     assert ancestors(bench.wait_healthy(4)) == {None}
