@@ -95,6 +95,7 @@ class LabelService(Generic[Facts]):
         self._owes_change = False
         self._owes_repair = False
         self._is_doubted = False
+        self._is_node_lost = False  # to whoever watches it
         self._look_at = _NEVER
         self._thread: ServiceThread | None = None
         self._problem = ""
@@ -123,12 +124,19 @@ class LabelService(Generic[Facts]):
                 self._changed.notify_all()
 
     def see(self, seen: ObjectSeen) -> None:
-        """The Node, as it is now: labels that somebody took away or changed are put back."""
-        if self._places.see(seen):
-            with self._changed:
+        """The Node, as it is now: labels that somebody took away or changed are put back.
+
+        Once it can be watched again, what was refused in the meantime is tried again soon: the token had expired.
+        """
+        is_damaged = self._places.see(seen)
+        with self._changed:
+            if is_damaged:
                 self._owes_repair = True
                 self._pace.saw_damage(self._clock())
-                self._changed.notify_all()
+            if self._is_node_lost and not seen.problem:
+                self._pace.renew(self._clock())
+            self._is_node_lost = bool(seen.problem)
+            self._changed.notify_all()
 
     def look(self) -> None:
         """See that what is written is still there, and try again soon what waits for another try."""

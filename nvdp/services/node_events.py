@@ -137,6 +137,7 @@ class EventService(NodeWriter):
         if uid and uid != self._uid:
             self._uid = uid
             self._wake()
+        super().see(seen)
 
     def follow(self, status: Status) -> None:
         lasting = list_lasting(status)

@@ -108,13 +108,13 @@ class NodeStatusService(NodeReconciler[_Write]):
             self._changed.notify_all()
 
     def see(self, seen: ObjectSeen) -> None:
-        if seen.object is None or seen.problem:
-            return
-        sight = _Sight(find_condition(seen.object, self._type), find_version(seen.object), self._clock())
-        with self._changed:
-            if self._written is None or not sight.is_older_than(self._written):
-                self._sight = sight
-                self._changed.notify_all()
+        if seen.object is not None and not seen.problem:
+            sight = _Sight(find_condition(seen.object, self._type), find_version(seen.object), self._clock())
+            with self._changed:
+                if self._written is None or not sight.is_older_than(self._written):
+                    self._sight = sight
+                    self._changed.notify_all()
+        super().see(seen)
 
     def _write(self, write: _Write) -> None:
         condition, there = write

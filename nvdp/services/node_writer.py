@@ -31,6 +31,7 @@ class NodeWriter(ABC):
         self._attempts = attempts
         self._stopping = False
         self._thread: ServiceThread | None = None
+        self._is_in_sight = False  # the Node
 
     @property
     def trouble(self) -> Trouble | None:
@@ -48,9 +49,15 @@ class NodeWriter(ABC):
         self._stopping = True
         self._wake()
 
-    @abstractmethod
     def see(self, seen: ObjectSeen) -> None:
-        """The Node as it is now: from whoever watches it."""
+        """The Node as it is now: from whoever watches it. Those who override it take it in first, and call this then.
+
+        Once it is in sight again, what was refused in the meantime is tried again: a token that had expired is renewed
+        by then, and a Node that was deleted is there.
+        """
+        was_in_sight, self._is_in_sight = self._is_in_sight, seen.object is not None and not seen.problem
+        if self._is_in_sight and not was_in_sight and self._attempts.is_refused:
+            self.look()
 
     @abstractmethod
     def follow(self, status: Status) -> None:

@@ -85,6 +85,7 @@ class StartupTaintService(NodeReconciler[_Write]):
             with self._changed:
                 self._node = seen.object
                 self._changed.notify_all()
+        super().see(seen)
 
     def _write(self, write: _Write) -> None:
         node, advertised = write

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from nvdp.errors import ClusterError
+from nvdp.errors import ClusterError, ClusterFault
 from nvdp.log import Log
 from nvdp.model.reasons import Reason
 from nvdp.model.status import Trouble
@@ -38,6 +38,7 @@ class WriteAttempts:
         self._backoff = Backoff(rng)
         self._lock = threading.Lock()
         self._failures = 0
+        self._fault: ClusterFault | None = None  # of the last try
         self._told = ""
         self._text = ""
 
@@ -52,11 +53,16 @@ class WriteAttempts:
         with self._lock:
             return Trouble(reason=Reason.NODE_WRITE_FAILED.word, text=self._text) if self._text else None
 
+    @property
+    def is_refused(self) -> bool:
+        """Whether the last try was refused, so that the next is a long time off. Any thread."""
+        return self._fault in FOR_A_PERSON
+
     def fail(self, error: ClusterError) -> None:
         """Another try failed."""
         self._backoff.fail(error.fault, retry_after_s=error.retry_after_s, now=self._clock())
         with self._lock:
-            self._failures += 1
+            self._failures, self._fault = self._failures + 1, error.fault
         self._show(error, f"tried again in {_PERSON_TEXT}")
 
     def refuse(self, error: ClusterError) -> None:
@@ -82,4 +88,4 @@ class WriteAttempts:
         self._backoff.reset()
         self._told = ""
         with self._lock:
-            self._failures, self._text = 0, ""
+            self._failures, self._fault, self._text = 0, None, ""

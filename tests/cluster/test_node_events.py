@@ -227,6 +227,20 @@ def test_a_node_that_cannot_be_seen_is_named_as_the_kubelet_does(build):
     assert event["regarding"]["uid"] == NODE
 
 
+def test_what_was_refused_is_told_once_the_node_is_in_sight_again(build, server):
+    """A token that had expired, and was renewed."""
+    scene = build()
+    server.faults.add(answer(401, "Unauthorized"), verb="create")
+    scene.log(Reason.DRIVER_READY, "driver 580")
+    wait_until(lambda: scene.service.trouble, what="a refusal")
+    scene.service.see(ObjectSeen(problem="watch node gpu-a3: 401", at=0.0))
+    server.faults.clear()
+    scene.settle()
+    assert scene.events == []
+    see(server, scene.service)
+    scene.wait_events(1)
+
+
 def test_nodes_that_start_at_once_do_not_write_at_once(build, server):
     scene = build(first_delay_s=50.0)
     scene.log(Reason.DRIVER_READY, "driver 580")

@@ -342,6 +342,37 @@ def test_a_missing_right_is_told_once(scene, server):
     assert scene.log.reasons == ["NodeWriteFailed"]
 
 
+@pytest.mark.parametrize(
+    ("fault", "away"),
+    [(answer(401, "Unauthorized"), {"problem": "watch node gpu-a3: 401"}), (answer(404, "not found"), {})],
+    ids=["a token that expired", "a Node that was deleted"],
+)
+def test_what_was_refused_is_tried_again_once_the_node_is_in_sight_again(scene, server, fault, away):
+    """The kubelet renews the token a moment after a server was back, and nobody is told: it must not take 20 min."""
+    service = scene.keep_condition()
+    scene.see()
+    server.faults.add(fault, verb="patch")
+    scene.follow_for(1.0, advertised())
+    scene.wait_failed()
+    service.see(ObjectSeen(at=0.0, **away))
+    server.faults.clear()
+    scene.pass_quietly(60.0)
+    scene.see()
+    scene.wait_condition("PlanAdvertised", writes=1)
+
+
+def test_a_right_that_is_missing_is_not_asked_for_whenever_the_node_changes(scene, server):
+    scene.keep_condition()
+    scene.see()
+    server.faults.add(answer(403, "nodes/status is forbidden"))
+    scene.follow_for(1.0, advertised())
+    scene.wait_failed()
+    for _ in range(50):
+        scene.see()
+        scene.pass_quietly(10.0)
+    assert len(server.journal.of()) == 1
+
+
 def test_nobody_waits_for_a_server_that_hangs(scene, server):
     released = threading.Event()
     server.faults.add(hang(released))

@@ -19,6 +19,7 @@ from nvdp.planning.label_catalog import is_catalogued
 from nvdp.planning.label_pace import LabelPace
 from nvdp.planning.label_wish import LabelWish
 from nvdp.services.labelling import LabelService
+from tests.cluster.timing import Clock
 from tests.daemon.process import wait_until
 from tests.labelling.objects import DAEMON_SET, FEATURE, NODE, Objects, is_at_rest, put_pod
 
@@ -222,6 +223,24 @@ def test_what_is_not_to_be_written_any_more_is_no_trouble(bench):
     wait_until(lambda: service.trouble, what="a trouble")
     service.want("unknown")
     wait_until(lambda: service.trouble is None, what="no trouble")
+
+
+def test_what_was_refused_is_tried_again_soon_once_the_node_can_be_watched_again(bench):
+    """A token expired in a long outage, and is renewed a moment after it: that must not take a quarter of an hour."""
+    clock = Clock()
+    service = bench.build(LabelPace(first_at=0.0, rng=random.Random(0)), clock=clock)
+    clock.services.append(service)
+    bench.objects.fail("create", ClusterFault.DENIED, times=UNTIL_MENDED)
+    bench.want(service, 8)
+    for tries in range(1, 9):
+        wait_until(lambda tries=tries: service._pace._failures == tries, what="a try that failed")
+        clock.pass_time(900.0)
+    wait_until(lambda: service._pace.look_at >= clock.now + 450.0, what="a long wait")
+    service.see(ObjectSeen(problem="watch node gpu-a3: 401", at=0.0))
+    bench.objects.mend()
+    service.see(ObjectSeen(object=bench.objects.get(NODE), at=0.0))
+    clock.pass_time(5.0)
+    bench.wait_feature(8)
 
 
 @pytest.mark.parametrize("fault", [ClusterFault.UNREACHABLE, ClusterFault.THROTTLED, ClusterFault.FAILED])
