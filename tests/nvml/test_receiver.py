@@ -107,9 +107,9 @@ def test_notices_are_heard_in_order_before_during_and_after_a_call(line) -> None
 def test_breadcrumbs_give_a_call_its_time_and_notices_do_not(line) -> None:
     limit_s = 0.5
     with ThreadPoolExecutor(1) as pool:
+        began = time.monotonic()
         called = pool.submit(line.client.call, Scan(), limit_s=limit_s)
         line.say(Breadcrumb(call="nvmlDeviceGetName", gpu=REF))
-        began = time.monotonic()
         while not called.done():
             line.say(xid(1))
             assert time.monotonic() - began < 10
@@ -242,8 +242,8 @@ def test_many_sessions_leave_no_thread_and_no_file() -> None:
                 one.say(xid(number))
                 wait_until(lambda one=one: one.heard)
             one.process.returncode = 0
-    wait_until(lambda: process.num_threads() == threads)  # the last one may be about to leave
-    assert process.num_fds() == files
+    wait_until(lambda: process.num_threads() <= threads)  # the last one may be about to leave
+    assert process.num_fds() <= files
 
 
 def test_a_listener_that_is_behind_lets_the_child_wait_and_loses_nothing(line) -> None:
