@@ -1,4 +1,4 @@
-"""Takes a start-up taint off the Node once it advertises what the plan says: once, and never puts one on."""
+"""Takes a start-up taint off a Node once it advertises what the plan says: once, and never puts one on."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ from nvdp.planning.startup_taint import (
     has_allocatable,
     list_advertised,
 )
+from nvdp.services.node_events import find_uid
 from nvdp.services.node_writer import NodeReconciler
 from nvdp.services.write_attempts import WriteAttempts
 
 _CONFLICTS: Final = 5  # refusals that are taken for a Node that has changed meanwhile
 
-_Write: TypeAlias = tuple[Mapping[str, Any], Mapping[str, int]]  # the Node, and what is advertised
+_Write: TypeAlias = tuple[Mapping[str, Any], str, Mapping[str, int]]  # the Node, its uid, and what is advertised
 
 
 class TaintRemover(Protocol):
@@ -34,7 +35,7 @@ class TaintRemover(Protocol):
 
 
 class StartupTaintService(NodeReconciler[_Write]):
-    """Stops by itself when the taint is gone, by us or by somebody else.
+    """Is done with a Node when the taint is gone, by us or by somebody else. One that is made anew has another uid.
 
     The Node's allocatable devices are waited for as well, for half a minute: an autoscaler that saw the taint go before
     them would take it for a node without GPUs. What comes after the taint was gone is left alone: pods wait for it that
@@ -66,33 +67,40 @@ class StartupTaintService(NodeReconciler[_Write]):
         self._refusals = 0
         # ``_changed`` guards what follows.
         self._advertised: Mapping[str, int] = {}
-        self._advertised_at = 0.0
+        self._shown_by = 0.0  # when the Node is to show it
         self._node: Mapping[str, Any] | None = None
+        self._uid = ""
+        self._done_uid: str | None = None
 
     def follow(self, status: Status) -> None:
-        if self._stopping:
-            return
         advertised = list_advertised(status)
         with self._changed:
             if advertised != self._advertised:
                 if not self._advertised:
-                    self._advertised_at = self._clock()
+                    self._shown_by = self._clock() + self._allocatable_wait_s
                 self._advertised = advertised
                 self._changed.notify_all()
 
     def see(self, seen: ObjectSeen) -> None:
-        if not self._stopping and not seen.problem:
+        if not seen.problem:
+            uid = find_uid(seen)
             with self._changed:
                 self._node = seen.object
+                if uid and uid != self._uid:
+                    if self._uid:  # made anew: nothing of it is shown yet
+                        self._shown_by = self._clock() + self._allocatable_wait_s
+                    self._uid = uid
                 self._changed.notify_all()
         super().see(seen)
 
     def _write(self, write: _Write) -> None:
-        node, advertised = write
+        node, uid, advertised = write
         taints = find_taints(node, self._key)
         if taints:
             self._remover.remove(build_removal(node, self._key))
-        self.stop()
+        self._refusals = 0
+        with self._changed:
+            self._done_uid = uid
         if taints:
             self._tell(taints, advertised)
 
@@ -103,10 +111,10 @@ class StartupTaintService(NodeReconciler[_Write]):
 
     def _find_due(self, now: float) -> tuple[_Write, float] | None:
         node, advertised = self._node, self._advertised
-        if node is None or not advertised:
+        if node is None or not advertised or self._uid == self._done_uid:
             return None
         is_early = bool(find_taints(node, self._key)) and not has_allocatable(node, advertised)
-        return (node, advertised), self._advertised_at + self._allocatable_wait_s if is_early else now
+        return (node, self._uid, advertised), self._shown_by if is_early else now
 
     def _fail(self, error: ClusterError) -> None:
         """A test of the patch that failed looks like any refusal: the Node has changed, and will be seen anew."""

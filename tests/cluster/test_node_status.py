@@ -140,6 +140,10 @@ class Scene:
     def wait_failed(self):
         wait_until(lambda: self.service._attempts.next_at > self.clock.now, what="a try that failed")
 
+    def wait_taints(self, *taints):
+        wait_soon(lambda: self.taints == [*taints], what=f"{taints}, not {self.taints}")
+        self.settle()
+
     def show_allocatable(self, count="4"):
         self.server.store.edit("nodes", NODE, lambda node: node["status"].update(allocatable={GPU: count}))
         self.see()
@@ -430,8 +434,7 @@ def test_the_taint_goes_once_the_node_shows_what_the_plan_says(scene, server):
     began = scene.clock.now
     scene.pass_quietly(5.0)
     scene.show_allocatable()
-    wait_ended(service)
-    assert scene.taints == [OTHERS]
+    scene.wait_taints(OTHERS)
     assert scene.written == [began + 5.0]
     assert scene.log.lines[0][1] == (
         "node gpu-a3: taint nvidia.com/gpu-not-ready:NoSchedule removed; advertised: 3 of nvidia.com/gpu"
@@ -447,8 +450,7 @@ def test_a_kubelet_that_does_not_show_them_is_waited_for_half_a_minute(scene):
     service.follow(advertised())
     scene.pass_quietly(29.0)
     scene.clock.pass_time(1.0)
-    wait_ended(service)
-    assert scene.taints == [OTHERS]
+    scene.wait_taints(OTHERS)
 
 
 def test_what_is_advertised_no_more_has_its_half_minute_anew(scene):
@@ -461,8 +463,7 @@ def test_what_is_advertised_no_more_has_its_half_minute_anew(scene):
     service.follow(advertised())
     scene.pass_quietly(29.0)
     scene.clock.pass_time(1.0)
-    wait_ended(service)
-    assert scene.taints == [OTHERS]
+    scene.wait_taints(OTHERS)
 
 
 def test_a_taint_of_several_effects_goes_as_a_whole(scene, server):
@@ -471,8 +472,7 @@ def test_a_taint_of_several_effects_goes_as_a_whole(scene, server):
     service = scene.remove_taint()
     scene.show_allocatable()
     service.follow(advertised())
-    wait_ended(service)
-    assert scene.taints == [OTHERS, taints[-1]]
+    scene.wait_taints(OTHERS, taints[-1])
     assert "nvidia.com/gpu-not-ready:NoSchedule, nvidia.com/gpu-not-ready:NoExecute removed" in scene.log.lines[0][1]
 
 
@@ -481,7 +481,7 @@ def test_a_taint_that_is_not_there_costs_nothing(scene, server):
     service = scene.remove_taint()
     scene.see()
     service.follow(advertised())
-    wait_ended(service)
+    scene.settle()
     assert (scene.written, scene.log.lines) == ([], [])
 
 
@@ -489,15 +489,36 @@ def test_it_goes_once_and_what_comes_later_is_somebody_elses(scene, server):
     service = scene.remove_taint()
     scene.show_allocatable()
     service.follow(advertised())
-    wait_ended(service)
+    scene.wait_taints(OTHERS)
     server.store.edit("nodes", NODE, lambda node: node["spec"].update(taints=[OURS]))
     service.start()
     scene.see()
     service.follow(advertised(3))
     scene.pass_quietly(3600.0)
-    wait_ended(service)
-    assert scene.taints == [OURS]
+    scene.wait_taints(OURS)
     assert len(scene.written) == 1
+
+
+@pytest.mark.parametrize("is_missed", [False, True], ids=["seen to go", "not seen to go"])
+def test_a_node_that_is_made_anew_with_the_taint_loses_it_once_it_shows_them_again(scene, server, is_missed):
+    """As by a kubelet that starts again after somebody deleted the Node; nvdp has run on."""
+    service = scene.remove_taint()
+    scene.show_allocatable()
+    service.follow(advertised())
+    scene.wait_taints(OTHERS)
+    scene.clock.pass_time(3600.0)
+    server.store.remove("nodes", NODE)
+    if not is_missed:
+        service.see(ObjectSeen(at=0.0))
+    server.store.put("nodes", {"metadata": {"name": NODE}, "spec": {"taints": [OURS]}, "status": {}})
+    scene.see()
+    scene.pass_quietly(29.0)
+    scene.show_allocatable()
+    scene.wait_taints()
+    server.store.edit("nodes", NODE, lambda node: node["spec"].update(taints=[OURS]))
+    scene.see()
+    scene.pass_quietly(3600.0)
+    assert scene.log.reasons == ["StartupTaintRemoved"] * 2
 
 
 def test_taints_that_have_moved_meanwhile_are_looked_at_again(scene, server):
@@ -511,8 +532,7 @@ def test_taints_that_have_moved_meanwhile_are_looked_at_again(scene, server):
     assert scene.taints == [OURS, OTHERS, added]
     scene.see()
     scene.clock.pass_time(1.0)
-    wait_ended(service)
-    assert scene.taints == [OTHERS, added]
+    scene.wait_taints(OTHERS, added)
     assert scene.log.reasons == ["StartupTaintRemoved"]
     assert [entry.code for entry in server.journal.of(verb="patch")] == [422, 200]
 
@@ -531,8 +551,7 @@ def test_a_refusal_for_good_is_told_and_asked_for_ever_less_often(scene, server)
     assert scene.log.reasons == ["NodeWriteFailed"]
     server.faults.clear()
     service.look()
-    wait_ended(service)
-    assert scene.taints == [OTHERS]
+    scene.wait_taints(OTHERS)
 
 
 def test_a_node_that_is_deleted_and_comes_again_is_waited_for(scene):
@@ -542,8 +561,7 @@ def test_a_node_that_is_deleted_and_comes_again_is_waited_for(scene):
     service.follow(advertised())
     scene.pass_quietly(100.0)
     scene.show_allocatable()
-    wait_ended(service)
-    assert scene.taints == [OTHERS]
+    scene.wait_taints(OTHERS)
 
 
 def test_the_main_thread_is_told_nothing_that_it_must_wait_for(scene):
