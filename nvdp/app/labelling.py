@@ -140,6 +140,7 @@ def build_label_service(
         pace=LabelPace(first_at=time.monotonic() + delay_s, rng=Random()),  # noqa: S311 - spreads requests
         log=log,
         count=count,
+        alone=LabelsHold(options.run_dir).alone,
     )
 
 
@@ -152,7 +153,8 @@ class Removed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def remove_labels(options: ProcessOptions, config: Config) -> Removed:
-    """Take away what is ours from the place of ``--write-labels``. Blocks for some requests, or the disk.
+    """Take away what is ours from the place of ``--write-labels``. Blocks for some requests, or the disk; before that
+    until a write of the daemon's that is under way has ended.
 
     Raises UsageError without a place or the name of the node, ClusterError or HostError if it cannot be done.
     """
@@ -179,7 +181,8 @@ def _remove(place: LabelPlace, hold: LabelsHold) -> Removed:
     was_held = hold.is_set  # by an order before this one, which stands
     is_held = hold.set()  # before, or the daemon would put them back
     try:
-        return Removed(place=str(place), keys=place.remove(), is_held=is_held)
+        with hold.alone():  # a write that began before would come after
+            return Removed(place=str(place), keys=place.remove(), is_held=is_held)
     except BaseException:  # somebody who does not wait for the end, too
         if not was_held:
             hold.clear()

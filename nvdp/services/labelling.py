@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Final, Generic, Protocol, TypeVar
 
 from nvdp.errors import ClusterError, ClusterFault, NvdpError
@@ -61,6 +62,7 @@ class LabelService(Generic[Facts]):
 
     ``plan`` makes a wish of facts, on our thread, and is None where nothing is to be written: then all stays as it is.
     When a wish names another place, the labels are written there first and then removed from the place before.
+    ``alone`` is held from the plan to the end of a write: others who take labels away do not come in between.
     ``count`` hears of each write: ``written``, ``removed`` or ``failed``. ``pace``, in seconds of ``clock``, is ours
     from here on. What may pass by itself is told in the log once it has lasted for ``patience_s``.
 
@@ -78,6 +80,7 @@ class LabelService(Generic[Facts]):
         pace: LabelPace,
         log: Log,
         count: Callable[[str], None],
+        alone: Callable[[], AbstractContextManager[object]] = nullcontext,
         clock: Callable[[], float] = time.monotonic,
         patience_s: float = _PATIENCE_S,
         slow_s: float = _SLOW_S,
@@ -86,6 +89,7 @@ class LabelService(Generic[Facts]):
         self._places = places
         self._log = log
         self._count = count
+        self._alone = alone
         self._clock = clock
         self._changed = threading.Condition()  # guards the facts, what is owed, the pace and the thread
         self._pace = pace
@@ -158,7 +162,8 @@ class LabelService(Generic[Facts]):
             facts, is_repair = self._take()
             look_s = None
             try:
-                look_s = self._carry_out(facts, is_repair=is_repair)
+                with self._alone():
+                    look_s = self._carry_out(facts, is_repair=is_repair)
             finally:
                 self._settle(look_s)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from nvdp.app.labelling import build_label_service, remove_labels
@@ -16,7 +18,7 @@ from nvdp.model.inventory import Driver, Inventory
 from nvdp.planning.node_facts import LabelFacts
 from tests.cluster.server import ApiServer
 from tests.cluster.server.faults import answer, drop, garbage
-from tests.daemon.process import wait_until
+from tests.daemon.process import LIMIT_S, wait_until
 from tests.labelling.objects import DAEMON_SET, OWN_POD, is_at_rest
 from tests.planning.labelling import full
 from tests.planning.values import parse
@@ -250,6 +252,29 @@ def test_labels_are_taken_away_by_order_and_the_daemon_leaves_it_at_that(bench, 
     assert bench.asked == []
     bench.start(target).want(facts(3))
     wait_until(lambda: ("patch", "nodes") in bench.asked or bench.get() is not None, what="labels again")
+
+
+@pytest.mark.parametrize("target", ["node-feature", "node"])
+def test_an_order_that_comes_in_the_middle_of_a_write_waits_for_its_end(bench, target):
+    """Else what the daemon wrote would stay, and no other order would find it."""
+    service = bench.start(target)
+    service.want(facts(2))
+    wait_until(lambda: bench.log, what="labels")
+    begun, removed = threading.Event(), threading.Event()
+
+    def slowly(_):
+        begun.set()
+        removed.wait(0.5)
+
+    bench.server.faults.add(slowly, verb="patch", times=1)
+    service.want(facts(3))
+    assert begun.wait(LIMIT_S)
+    assert COUNT in remove_labels(bench.parse(target), parse("")).keys
+    removed.set()
+    wait_until(lambda: is_at_rest(service), what="the end of the write")
+    assert bench.get() is None
+    assert bench.get("nodes", "gpu-a3", "")["metadata"]["labels"] == {"team": "a"}
+    assert service.trouble is None
 
 
 def test_a_file_is_taken_away_by_order_where_the_configuration_says_it_is(bench, tmp_path):
