@@ -252,7 +252,7 @@ def test_what_is_served_is_on_record_unless_it_is_turned_off(kubelet, daemon, st
     daemon.stop()
 
     silent = start(None, "--log-allocations=false")
-    silent.wait_ready()
+    kubelet.wait_until(lambda: healthy(kubelet), LIMIT_S, what="its list")
     kubelet.admit("team/b", {"main": {GPU: 1}})
     with connect(kubelet) as client, pytest.raises(grpc.RpcError):
         client.allocate(["nonsense"])
