@@ -20,6 +20,7 @@ from nvdp.services.collaborators import Collaborators
 from nvdp.services.events import (
     AllocateAnswered,
     CdiWritten,
+    CheckpointDoubted,
     ConfigRead,
     Event,
     GpusScanned,
@@ -136,6 +137,8 @@ class Supervisor:
                 self._planner.note_grants(event.grants)
             case HeldRead():
                 self._take_held(event)
+            case CheckpointDoubted():
+                self._with.offers.repeat()
             case OfferedRead():
                 self._with.offers.reclaim(event.resources, requested_at=event.requested_at)
             case SocketDirectoryChanged():

@@ -58,6 +58,11 @@ class Watcher:
             self._ended = True
             self._turn.notify()
 
+    def rewind(self) -> None:
+        """Have nothing seen; the caller holds the feed's lock."""
+        self._seen = 0
+        self._turn.notify()
+
     def wake(self) -> None:
         """Look again; the caller holds the feed's lock."""
         self._turn.notify()
@@ -92,6 +97,12 @@ class Feed:
             if changed:
                 self._wake_all()
             return self.current.version
+
+    def repeat(self) -> None:
+        """Have each stream send its list once more, as it is: the kubelet then writes its checkpoint anew."""
+        with self._lock:
+            for watcher in self._watchers:
+                watcher.rewind()
 
     def replace_held(self, held_elsewhere: Mapping[str, int]) -> None:
         """Count holders anew. Nothing is sent: the kubelet does not see these numbers."""

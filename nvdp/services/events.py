@@ -81,6 +81,10 @@ class HeldRead(msgspec.Struct, frozen=True, kw_only=True):
     podresources_up: bool = False
 
 
+class CheckpointDoubted(msgspec.Struct, frozen=True, kw_only=True):
+    """Something waits for holders that only the kubelet's checkpoint names: is it of today?"""
+
+
 class OfferedRead(msgspec.Struct, frozen=True, kw_only=True):
     """The resources of which the kubelet has Healthy devices, by its own word."""
 
@@ -165,6 +169,7 @@ Event: TypeAlias = (
     ConfigRead
     | GpusScanned
     | HeldRead
+    | CheckpointDoubted
     | OfferedRead
     | SocketDirectoryChanged
     | ResourceReport

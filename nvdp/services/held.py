@@ -20,7 +20,7 @@ from nvdp.model.held import Held, Holding, Source
 from nvdp.model.reasons import Reason
 from nvdp.model.replica import parse_replica_id
 from nvdp.service_thread import ServiceThread
-from nvdp.services.events import HeldRead, Post
+from nvdp.services.events import CheckpointDoubted, HeldRead, Post
 from nvdp.services.settling import Settling
 
 LIST_LIMIT_S = 5.0
@@ -45,6 +45,8 @@ class PodResources(Protocol):
 
 class HeldService:
     """Posts ``HeldRead`` with each answer, and when a source of answers is lost or is there again.
+
+    ``CheckpointDoubted`` is posted when something waits for holders that a kubelet still does not name.
 
     PodResources is asked, else the checkpoint read (``load_checkpoint`` raises HostError). While nobody listens on the
     kubelet's registration socket (``kubelet_answers`` is false) no pod can get or lose a device: the last answer
@@ -153,6 +155,8 @@ class HeldService:
         else:
             self._podresources_up = True
             complete = self._settling.complete(holdings, kubelet=self._pod_resources.kubelet, now=asked)
+            if self._waiting and self._settling.take_doubt(asked):
+                self._post(CheckpointDoubted())
             return self._answer(Source.POD_RESOURCES, asked, complete)
         self._podresources_up = False
         up = self._kubelet_answers()

@@ -211,6 +211,13 @@ class Offers:
             if is_settled and given.listed.healthy_count:
                 actor.reclaim()
 
+    def repeat(self) -> None:
+        """Send one of the lists again, if any is on offer: the kubelet then writes the whole of its checkpoint anew."""
+        feeds = (actor.feed for actor in self._actors.values())
+        feed = next((feed for feed in feeds if feed.streams), None)
+        if feed is not None:
+            feed.repeat()
+
     def look(self) -> None:
         """Let every actor look at the kubelet's socket and at its own."""
         for actor in self._actors.values():

@@ -1,8 +1,9 @@
 """Whether a kubelet knows its pods yet: one that has just started answers PodResources before it does.
 
-It listens within milliseconds and lists no pod until it has heard from the API server and taken each pod in. Believed,
-such an answer would take devices of running pods out of the lists, and crash the very kubelet that gave it (invariant
-3). Its checkpoint, which it reads before it listens, names the holders all the while.
+It listens within milliseconds and lists no pod until it has heard from the API server, however long that is away, and
+taken each pod in; its pods run on meanwhile. Believed, such an answer would take devices of running pods out of the
+lists, and crash the very kubelet that gave it (invariant 3), or give them to others (invariant 4). Its checkpoint,
+which it reads before it listens, names the holders all the while.
 """
 
 from __future__ import annotations
@@ -12,20 +13,25 @@ from collections.abc import Callable, Hashable
 from nvdp.errors import HostError
 from nvdp.model.held import Holding
 
-SETTLE_S = 30.0
+DOUBT_S = 5.0
+"""How long a kubelet that knows its pods takes at most, as a rule, to name them."""
+_MOST_DOUBT_S = 600.0
 
 
 class Settling:
-    """Completes answers of a new kubelet by its checkpoint, until it has named all holders of that, or for 30 s.
+    """Completes answers of a new kubelet by its checkpoint, until it has named all holders of that.
 
-    A checkpoint may name pods that are gone, which is why the time is bounded. Belongs to one thread.
+    The checkpoint may name pods that are gone. The kubelet leaves those out when it writes the file anew, which it does
+    with each list that it is sent, once the API server has told it which pods there are and somebody has asked
+    PodResources since; not before (seen with 1.20, and in the source of 1.33). Belongs to one thread.
     """
 
     def __init__(self, load_checkpoint: Callable[[], tuple[Holding, ...]]) -> None:
         self._load_checkpoint = load_checkpoint
         self._settled: Hashable = None
         self._kubelet: Hashable = None
-        self._first_answer_at = 0.0
+        self._doubt_s = DOUBT_S
+        self._doubted_at: float | None = None
 
     def complete(self, holdings: tuple[Holding, ...], *, kubelet: Hashable, now: float) -> tuple[Holding, ...]:
         """``kubelet`` tells kubelet processes apart; ``now`` is monotonic seconds. Reads the file if need be.
@@ -38,15 +44,27 @@ class Settling:
         recorded = self._recorded()
         named = {(holding.resource, holding.device_id) for holding in holdings}
         missing = tuple(one for one in recorded or () if (one.resource, one.device_id) not in named)
-        if kubelet is not None and self._is_settled(kubelet, is_whole=recorded is not None and not missing, now=now):
-            self._settled = kubelet
-            return holdings
-        return tuple(sorted((*holdings, *missing)))
+        if kubelet is not None:
+            self._judge(kubelet, is_whole=recorded is not None and not missing, now=now)
+        return tuple(sorted((*holdings, *missing))) if missing else holdings
 
-    def _is_settled(self, kubelet: Hashable, *, is_whole: bool, now: float) -> bool:
+    def take_doubt(self, now: float) -> bool:
+        """Whether the file should be written anew, since it names whom the kubelet has not named for a while.
+
+        Once so, it is not for a time that doubles with each.
+        """
+        if self._doubted_at is None or now < self._doubted_at + self._doubt_s:
+            return False
+        self._doubted_at, self._doubt_s = now, min(self._doubt_s * 2, _MOST_DOUBT_S)
+        return True
+
+    def _judge(self, kubelet: Hashable, *, is_whole: bool, now: float) -> None:
         if kubelet != self._kubelet:
-            self._kubelet, self._first_answer_at = kubelet, now
-        return is_whole or now - self._first_answer_at >= SETTLE_S
+            self._kubelet, self._doubt_s, self._doubted_at = kubelet, DOUBT_S, None
+        if is_whole:
+            self._settled, self._doubted_at = kubelet, None
+        elif self._doubted_at is None:
+            self._doubted_at = now
 
     def _recorded(self) -> tuple[Holding, ...] | None:
         """None if it cannot be read now, which says nothing."""

@@ -35,6 +35,18 @@ def test_a_new_watcher_gets_the_current_list_at_once():
     assert feed.watch().wait_newer().listed == build_list()
 
 
+def test_a_list_that_is_repeated_goes_once_more_to_every_stream_and_is_no_newer(threads):
+    feed = Feed(build_list())
+    watchers = [feed.watch(), feed.watch()]
+    first = [watcher.wait_newer() for watcher in watchers]
+    waiting = [threads.submit(watcher.wait_newer) for watcher in watchers]
+    feed.repeat()
+    assert [found.result(LIMIT_S) for found in waiting] == first
+    once_more = threads.submit(watchers[0].wait_newer)
+    feed.close()
+    assert once_more.result(LIMIT_S) is None
+
+
 @pytest.mark.requirement(12)
 @pytest.mark.invariant(8)
 def test_an_equal_list_makes_no_new_version():

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from nvdp.errors import HostError
 from nvdp.model.held import Holding
-from nvdp.services.settling import SETTLE_S, Settling
+from nvdp.services.settling import Settling
 
 
 def recorded(device_id: str) -> Holding:
@@ -43,11 +45,33 @@ def test_once_it_has_named_them_all_it_is_believed_whatever_the_file_says():
 
 
 @pytest.mark.invariant(3)
-def test_pods_that_are_gone_but_recorded_hold_for_30_s_and_no_longer():
-    settling = Settling(Checkpoint(recorded("gone")))
-    assert settling.complete((), kubelet=1, now=100.0) == (recorded("gone"),)
-    assert settling.complete((), kubelet=1, now=100.0 + SETTLE_S - 0.1) == (recorded("gone"),)
-    assert settling.complete((), kubelet=1, now=100.0 + SETTLE_S) == ()
+@pytest.mark.invariant(4)
+def test_what_the_file_names_holds_for_as_long_as_it_does():
+    """Without an API server a kubelet names no pod, however long that takes, and they run on."""
+    checkpoint = Checkpoint(recorded("gone"), recorded("runs"))
+    settling = Settling(checkpoint)
+    for now in (100.0, 131.0, 1e5):
+        assert settling.complete((), kubelet=1, now=now) == (recorded("gone"), recorded("runs"))
+    checkpoint.holdings = (recorded("runs"),)
+    assert settling.complete((), kubelet=1, now=1e5 + 1) == (recorded("runs"),)
+    assert settling.complete((named("runs"),), kubelet=1, now=1e5 + 2) == (named("runs"),)
+    assert settling.complete((), kubelet=1, now=1e5 + 3) == ()
+
+
+def test_the_file_is_doubted_ever_more_rarely_while_it_names_others_than_the_kubelet():
+    checkpoint = Checkpoint(recorded("a"))
+    settling = Settling(checkpoint)
+    doubts = []
+    for now in range(3000):
+        settling.complete((), kubelet=1, now=float(now))
+        if settling.take_doubt(float(now)):
+            doubts.append(now)
+    assert doubts[:4] == [5, 15, 35, 75]
+    assert {later - sooner for sooner, later in pairwise(doubts[-4:])} == {600}
+    settling.complete((), kubelet=2, now=3000.0)
+    assert [settling.take_doubt(now) for now in (3004.0, 3005.0, 3006.0)] == [False, True, False]
+    settling.complete((named("a"),), kubelet=2, now=3010.0)
+    assert not settling.take_doubt(1e6)
 
 
 @pytest.mark.invariant(3)
@@ -55,7 +79,7 @@ def test_each_new_kubelet_has_to_settle_again():
     settling = Settling(Checkpoint(recorded("a")))
     settling.complete((named("a"),), kubelet=1, now=0.0)
     assert settling.complete((), kubelet=2, now=1000.0) == (recorded("a"),)
-    assert settling.complete((), kubelet=3, now=1000.0 + SETTLE_S) == (recorded("a"),)
+    assert settling.complete((), kubelet=3, now=2000.0) == (recorded("a"),)
 
 
 def test_a_checkpoint_that_cannot_be_read_adds_nothing():
@@ -81,5 +105,5 @@ def test_an_answer_of_nobody_knows_whom_settles_no_kubelet():
         assert settling.complete((named("a"),), kubelet=kubelet, now=0.0) == (named("a"),)
     assert settling.complete((), kubelet=None, now=0.0) == (recorded("a"),)
     assert settling.complete((), kubelet="second", now=0.1) == (recorded("a"),)
-    assert settling.complete((), kubelet=None, now=0.1 + SETTLE_S) == (recorded("a"),)
-    assert settling.complete((), kubelet="second", now=0.1 + SETTLE_S) == ()
+    assert settling.complete((named("a"),), kubelet="second", now=0.2) == (named("a"),)
+    assert settling.complete((), kubelet="second", now=0.3) == ()

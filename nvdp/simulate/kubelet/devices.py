@@ -40,7 +40,7 @@ class DeviceManager:
     """One kubelet's life: a restart makes a new one from the checkpoint. All state is guarded by ``history.changes``.
 
     ``clock`` is the kubelet's own, for the grace period of stopped endpoints. ``active_pods`` gives the UIDs of pods
-    that are not over.
+    that are not over, None while nobody knows them.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class DeviceManager:
         history: History,
         behaviour: Behaviour,
         clock: Callable[[], float],
-        active_pods: Callable[[], Collection[str]],
+        active_pods: Callable[[], Collection[str] | None],
         checkpoint: Checkpoint | None,
         checkpoint_path: Path,
     ) -> None:
@@ -178,7 +178,8 @@ class DeviceManager:
     def release_finished_pods(self) -> None:
         """The lazy return of devices: nothing else ever frees one."""
         with self._changes:
-            if self.table.keep_only(self._active_pods()):
+            active = self._active_pods()
+            if active is not None and self.table.keep_only(active):
                 self.taken = self.table.taken()
                 self._changes.notify_all()
 

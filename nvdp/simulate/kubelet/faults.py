@@ -37,7 +37,10 @@ class Hold:
 
 
 class Faults:
-    """The kubelet's faults to come. ``register_delay_s`` delays the reply to Register, not what happens before it."""
+    """The kubelet's faults to come. ``register_delay_s`` delays the reply to Register, not what happens before it.
+
+    ``api_server_away``: see ``Kubelet.lose_api_server``.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -46,6 +49,7 @@ class Faults:
         self.register_delay_s = 0.0
         self.list_pods_delay_s = 0.0
         self.list_pods_error: tuple[grpc.StatusCode, str] | None = None
+        self.api_server_away = False
 
     def refuse_registrations(
         self, count: int, text: str = "not now", *, code: grpc.StatusCode = grpc.StatusCode.UNKNOWN

@@ -229,6 +229,15 @@ class Kubelet(Observed):
         """PodResources again, on a new socket."""
         self._require_life().serve_pod_resources()
 
+    def lose_api_server(self) -> None:
+        """A kubelet that starts from now on knows no pod, and lists none, until ``find_api_server``. Pods run on."""
+        self.faults.api_server_away = True
+
+    def find_api_server(self) -> None:
+        """The API server is back, and names the pods of this node."""
+        self.faults.api_server_away = False
+        self._require_life().hear_of_pods()
+
     def corrupt_checkpoint(self) -> None:
         """Damage the file; the kubelet notices at its next start."""
         self.checkpoint.write_bytes(self.checkpoint.read_bytes()[:-20] + b"\0" * 20)

@@ -71,6 +71,7 @@ class Life:
         self._pods = pods
         self._containers_running = containers_running
         self._on_crash = on_crash
+        self._knows_pods = not faults.api_server_away
         self._closing = threading.Lock()
         self._closed = False
         self.stopping = threading.Event()
@@ -85,7 +86,7 @@ class Life:
             history=history,
             behaviour=settings.behaviour,
             clock=settings.clock,
-            active_pods=self._active_pods,
+            active_pods=self._find_active_pods,
             checkpoint=self._load_checkpoint(),
             checkpoint_path=settings.checkpoint,
         )
@@ -206,10 +207,16 @@ class Life:
             self._readmitting.discard(pod.uid)
             self._history.note(f"pod {pod.namespace}/{pod.name} {phase}: {error or 'admitted'}")
 
-    def _admit_again(self) -> None:
-        """Admit each pod of the life before once a list has come for all that it has."""
+    def hear_of_pods(self) -> None:
+        """The API server tells which pods there are."""
         with self._history.changes:
-            if self.stopping.is_set():
+            self._knows_pods = True
+        self._admit_again()
+
+    def _admit_again(self) -> None:
+        """Admit each pod of the life before once a list has come for all that it has, and the API server named it."""
+        with self._history.changes:
+            if self.stopping.is_set() or not self._knows_pods:
                 return
             self._to_readmit &= self._pods.keys()
             due = [
@@ -232,9 +239,10 @@ class Life:
         with self._history.changes:
             return [pod for uid, pod in self._pods.items() if uid not in self._to_readmit]
 
-    def _active_pods(self) -> set[str]:
+    def _find_active_pods(self) -> set[str] | None:
+        """None before the API server named any: then nothing is taken from those of the checkpoint."""
         with self._history.changes:
-            return {uid for uid, pod in self._pods.items() if pod.active}
+            return {uid for uid, pod in self._pods.items() if pod.active} if self._knows_pods else None
 
     def _load_checkpoint(self) -> Checkpoint | None:
         try:
