@@ -4,7 +4,7 @@
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help setup setup-runtime demo test check lint types layers coverage bench campaign soak lock proto image clean
+.PHONY: help setup setup-runtime demo test check lint types layers coverage bench campaign soak real lock proto image clean
 MAKEFLAGS += --no-print-directory
 unexport PYTHONDONTWRITEBYTECODE # asserts of all tests are compiled in each process otherwise, each time
 
@@ -57,6 +57,11 @@ campaign: setup ## the slow campaigns in full, all of the daemon's tests with a 
 soak: export NVDP_SOAK_STEPS ?= 100000
 soak: setup ## 100,000 random faults and more, some hours (NVDP_SOAK_STEPS: how many, NVDP_SOAK_SEED: from which seed on)
 	@$(BIN)/pytest -n 4 --dist worksteal --maxfail 3 tests/daemon/test_fault_campaign.py
+
+real: setup ## nvdp with a real API server, kubelet and containerd; compiles Kubernetes first, for a quarter of an hour, once
+	@.ci/containerd
+	@.ci/kubernetes
+	@NVDP_CAMPAIGN=full NVDP_KUBERNETES=build/kubernetes $(BIN)/pytest -n 2 --dist worksteal tests/real
 
 lock: setup ## renew the lock files from pyproject.toml (UPGRADE=1: newest versions)
 	@$(LOCK) -o .ci/runtime.lock pyproject.toml
