@@ -111,9 +111,11 @@ def _ending_in_order() -> Iterator[None]:
     def end(number: int, _frame: FrameType | None) -> None:
         asked.append(number)
         signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)
+        if asked[0] == signal.SIGINT:
+            raise KeyboardInterrupt
         raise SystemExit(128 + asked[0])
 
-    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
         signal.signal(number, end)
     try:
         yield
