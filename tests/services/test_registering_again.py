@@ -93,6 +93,7 @@ def test_a_restarted_kubelet_gets_a_new_socket_and_the_list(node, version):
     kubelet = node.kubelet(version)
     actor, observed = node.actor()
     node.wait(streaming(observed))
+    kubelet.wait_until(lambda: kubelet.messages(GPU))
     before = node.own_socket()
     kubelet.restart()
     noticed_at = time.monotonic()

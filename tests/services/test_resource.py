@@ -197,6 +197,7 @@ def test_stopping_ends_the_stream_without_an_empty_list_removes_the_socket_and_d
     kubelet = node.kubelet(version)
     actor, observed = node.actor()
     node.wait(streaming(observed))
+    kubelet.wait_until(lambda: kubelet.messages(GPU))
     actor.stop("nvdp stops")
     assert actor.join(2)
     kubelet.wait_until(lambda: kubelet.open_streams(GPU) == 0)
