@@ -22,6 +22,7 @@ PACKAGES = Path(nvdp.__file__).parent.parent
 """Where nvdp is imported from."""
 OWN_COMMAND = (sys.executable, "-P", "-m", "nvdp")
 _HTTP_LIMIT_S = 2.0
+_KILLED_S = 1.0
 _STAMP = re.compile(r"^\d{4}-\d\d-\d\dT\S+Z\s+")
 
 
@@ -64,12 +65,15 @@ class DaemonProcess:
         return None
 
     def close(self, *, grace_s: float = 5.0) -> None:
-        """Stop it, by force after ``grace_s``. Idempotent."""
+        """Stop it, by force after ``grace_s``. Idempotent. Blocks for that time and a second at most.
+
+        The exception of a signal may have come where ``Popen`` had just taken its lock: then nobody hears of the end.
+        """
         if self.exit_code is None:
             self.terminate()
         if self.wait_exit(grace_s) is None:
             self._process.kill()
-            self._process.wait()
+            self.wait_exit(_KILLED_S)
 
     # --- what it says
 

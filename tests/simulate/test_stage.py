@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -83,3 +85,14 @@ def test_a_fresh_checkout_is_compiled_before_its_daemon_is_timed(directory):
     sources = {path.relative_to(package) for path in package.rglob("*.py")}
     compiled = {path.relative_to(package) for path in package.rglob("*.pyc")}
     assert {path.parent.parent / f"{path.name.split('.')[0]}.py" for path in compiled} == sources
+
+
+def test_a_process_is_closed_though_an_interrupted_look_at_it_left_a_lock(directory):
+    """As the exception of Ctrl-C does where it comes at the wrong moment."""
+    process = start("import time; time.sleep(60)", directory)
+    process._process._waitpid_lock.acquire()
+    at = time.monotonic()
+    process.close(grace_s=0.1)
+    assert time.monotonic() - at < 5
+    process._process._waitpid_lock.release()
+    assert process.wait_exit(5) == -signal.SIGTERM
