@@ -23,7 +23,7 @@ class Settling:
 
     The checkpoint may name pods that are gone. The kubelet leaves those out when it writes the file anew, which it does
     with each list that it is sent, once the API server has told it which pods there are and somebody has asked
-    PodResources since; not before (seen with 1.20, and in the source of 1.33). Belongs to one thread.
+    PodResources since; not before (seen with a kubelet 1.20). Belongs to one thread.
     """
 
     def __init__(self, load_checkpoint: Callable[[], tuple[Holding, ...]]) -> None:
