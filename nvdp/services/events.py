@@ -82,7 +82,7 @@ class HeldRead(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CheckpointDoubted(msgspec.Struct, frozen=True, kw_only=True):
-    """Something waits for holders that only the kubelet's checkpoint names: is it of today?"""
+    """The kubelet's checkpoint names holders that the kubelet does not: is it of today?"""
 
 
 class OfferedRead(msgspec.Struct, frozen=True, kw_only=True):

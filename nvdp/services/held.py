@@ -46,7 +46,7 @@ class PodResources(Protocol):
 class HeldService:
     """Posts ``HeldRead`` with each answer, and when a source of answers is lost or is there again.
 
-    ``CheckpointDoubted`` is posted when something waits for holders that a kubelet still does not name.
+    ``CheckpointDoubted`` is posted when a kubelet still does not name all holders of its checkpoint.
 
     PodResources is asked, else the checkpoint read (``load_checkpoint`` raises HostError). While nobody listens on the
     kubelet's registration socket (``kubelet_answers`` is false) no pod can get or lose a device: the last answer
@@ -132,7 +132,11 @@ class HeldService:
             with self._changed:
                 self._changed.wait_for(lambda: self._stopping, _GAP_S)
                 while not self._stopping and self._asked_at <= asked:
-                    left = asked + self._pause_s(asked - began) - time.monotonic()
+                    pause_s = self._pause_s(asked - began)
+                    look_at = self._settling.look_at
+                    if look_at is not None and look_at > asked:
+                        pause_s = min(pause_s, look_at - asked)
+                    left = asked + pause_s - time.monotonic()
                     if left <= 0:
                         break
                     self._changed.wait(left)
@@ -155,7 +159,7 @@ class HeldService:
         else:
             self._podresources_up = True
             complete = self._settling.complete(holdings, kubelet=self._pod_resources.kubelet, now=asked)
-            if self._waiting and self._settling.take_doubt(asked):
+            if self._settling.take_doubt(asked):
                 self._post(CheckpointDoubted())
             return self._answer(Source.POD_RESOURCES, asked, complete)
         self._podresources_up = False

@@ -16,6 +16,7 @@ from nvdp.model.held import Holding
 DOUBT_S = 5.0
 """How long a kubelet that knows its pods takes at most, as a rule, to name them."""
 _MOST_DOUBT_S = 600.0
+_WRITTEN_S = 1.0  # from a doubt on, until the file has been written anew
 
 
 class Settling:
@@ -24,6 +25,8 @@ class Settling:
     The checkpoint may name pods that are gone. The kubelet leaves those out when it writes the file anew, which it does
     with each list that it is sent, once the API server has told it which pods there are and somebody has asked
     PodResources since; not before (seen with a kubelet 1.20). Belongs to one thread.
+
+    ``look_at`` (monotonic seconds) is when another answer is worth having; None once the kubelet has settled.
     """
 
     def __init__(self, load_checkpoint: Callable[[], tuple[Holding, ...]]) -> None:
@@ -32,6 +35,7 @@ class Settling:
         self._kubelet: Hashable = None
         self._doubt_s = DOUBT_S
         self._doubted_at: float | None = None
+        self.look_at: float | None = None
 
     def complete(self, holdings: tuple[Holding, ...], *, kubelet: Hashable, now: float) -> tuple[Holding, ...]:
         """``kubelet`` tells kubelet processes apart; ``now`` is monotonic seconds. Reads the file if need be.
@@ -56,15 +60,18 @@ class Settling:
         if self._doubted_at is None or now < self._doubted_at + self._doubt_s:
             return False
         self._doubted_at, self._doubt_s = now, min(self._doubt_s * 2, _MOST_DOUBT_S)
+        self.look_at = now + _WRITTEN_S
         return True
 
     def _judge(self, kubelet: Hashable, *, is_whole: bool, now: float) -> None:
         if kubelet != self._kubelet:
             self._kubelet, self._doubt_s, self._doubted_at = kubelet, DOUBT_S, None
         if is_whole:
-            self._settled, self._doubted_at = kubelet, None
-        elif self._doubted_at is None:
+            self._settled, self._doubted_at, self.look_at = kubelet, None, None
+            return
+        if self._doubted_at is None:
             self._doubted_at = now
+        self.look_at = self._doubted_at + self._doubt_s
 
     def _recorded(self) -> tuple[Holding, ...] | None:
         """None if it cannot be read now, which says nothing."""

@@ -11,6 +11,7 @@ import time
 import grpc
 import pytest
 
+from nvdp.http.control import load_status
 from tests.daemon.node import (
     GPU,
     SHARED,
@@ -49,6 +50,10 @@ def share(config_map, machine, pod):
     return {one for one in afterwards if one.partition("::")[0] not in pod.ids(GPU)}, afterwards
 
 
+def find_holders(root):
+    return {holding.holder for holding in load_status(root / "run", timeout_s=SOON_S).holders}
+
+
 def watch(kubelet, wanted, seconds):
     """For so long nothing else is on offer."""
     until = time.monotonic() + seconds
@@ -81,6 +86,20 @@ def test_what_only_the_checkpoint_names_is_held_while_the_api_server_is_away(kub
 @at_length
 def test_and_so_it_is_however_long_that_takes(kubelet, config_map, machine, pod):
     check_outage(kubelet, config_map, machine, pod, LONG_S)
+
+
+@one_gpu
+def test_it_is_not_taken_for_a_holder_either_where_nothing_waits_for_it(kubelet, daemon, pod, root):
+    """As nvdp mps does, by what the plugin says: it kept the daemon of a pod that was gone."""
+    wait_until(lambda: find_holders(root) == {"team/a"}, 40.0, what="that its holder is known")
+    kubelet.stop()
+    kubelet.delete(pod)
+    kubelet.faults.list_pods_error = grpc.StatusCode.UNAVAILABLE, "not yet"
+    kubelet.start()
+    kubelet.wait_until(lambda: healthy(kubelet), SOON_S, what="a list, before any question")
+    kubelet.faults.list_pods_error = None
+    wait_until(lambda: not find_holders(root), SOON_S, what="that nobody holds it")
+    assert len(kubelet.messages(GPU)) <= 4, "two kubelets, and a list that was sent again"
 
 
 @one_gpu  # so that no other has lists sent

@@ -70,7 +70,11 @@ def test_the_file_is_doubted_ever_more_rarely_while_it_names_others_than_the_kub
     assert {later - sooner for sooner, later in pairwise(doubts[-4:])} == {600}
     settling.complete((), kubelet=2, now=3000.0)
     assert [settling.take_doubt(now) for now in (3004.0, 3005.0, 3006.0)] == [False, True, False]
+    assert settling.look_at == 3006.0, "the file is about to be written"
+    settling.complete((), kubelet=2, now=3006.0)
+    assert settling.look_at == 3015.0
     settling.complete((named("a"),), kubelet=2, now=3010.0)
+    assert settling.look_at is None
     assert not settling.take_doubt(1e6)
 
 
