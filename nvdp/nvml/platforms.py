@@ -9,6 +9,7 @@ no processes are told of it.
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Collection
 from typing import Final, Protocol
 
@@ -59,7 +60,7 @@ def is_integrated(gpu: Gpu) -> bool:
     return gpu.product is not None and any(mark in gpu.product for mark in _INTEGRATED_MARKS)
 
 
-class _OneReader:
+class _OneReader(ABC):
     """Answers about the one device of a system; ``_read`` says what it is."""
 
     uuid: str
@@ -95,11 +96,11 @@ class _OneReader:
     def _is_meant(self, ref: GpuRef) -> bool:
         return ref.uuid == self.uuid
 
-    def _read_driver(self) -> Driver:
-        raise NotImplementedError
+    @abstractmethod
+    def _read_driver(self) -> Driver: ...
 
-    def _read(self) -> Gpu | None:
-        raise NotImplementedError
+    @abstractmethod
+    def _read(self) -> Gpu | None: ...
 
 
 class TegraReader(_OneReader):

@@ -212,11 +212,12 @@ class Offers:
                 actor.reclaim()
 
     def repeat(self) -> None:
-        """Send one of the lists again, if any is on offer: the kubelet then writes the whole of its checkpoint anew."""
-        feeds = (actor.feed for actor in self._actors.values())
-        feed = next((feed for feed in feeds if feed.streams), None)
-        if feed is not None:
-            feed.repeat()
+        """Send the lists again, as they are: the kubelet then writes the whole of its checkpoint anew.
+
+        One would do, were it known which streams are the kubelet's and not somebody else's.
+        """
+        for actor in self._actors.values():
+            actor.feed.repeat()
 
     def look(self) -> None:
         """Let every actor look at the kubelet's socket and at its own."""

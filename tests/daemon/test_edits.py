@@ -27,6 +27,7 @@ def test_an_edit_that_leaves_a_resource_with_nothing_is_told(kubelet, start, con
         line = daemon.log.wait_for("ResourceEmptied", after=lines)
         assert line["resource"] == GPU
         assert "4 healthy devices → 0" in line["msg"]
+        kubelet.wait_until(lambda: not healthy(kubelet), LIMIT_S)  # or what it has would be taken for what is to come
         config_map.publish(build_config())
         wait_healthy(kubelet, ALL)
 
