@@ -35,7 +35,7 @@ from nvdp.services.events import (
     SignalReceived,
     SocketDirectoryChanged,
 )
-from nvdp.services.offers import Cause
+from nvdp.services.list_times import Cause
 from nvdp.services.picture import Picture
 from nvdp.services.planner import Planner
 from nvdp.services.restarts import Restarts

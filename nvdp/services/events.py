@@ -102,13 +102,15 @@ class SocketDirectoryChanged(msgspec.Struct, frozen=True, kw_only=True):
 class ResourceReport(msgspec.Struct, frozen=True, kw_only=True):
     """An actor's state changed: it registered, a stream opened or ended, a list was taken, a try failed.
 
-    ``doubtful``: it cannot tell whether the kubelet still offers what it took; the kubelet can.
+    ``kubelet`` is the one that it registered with last. ``doubtful``: it cannot tell whether the kubelet still offers
+    what it took; the kubelet can.
     """
 
     resource: str
     registered: bool
     streams: int
     taken_version: int
+    kubelet: SocketIdentity | None = None
     missing: str | None = None
     doubtful: bool = False
     stopped: bool = False

@@ -5,7 +5,6 @@ Belongs to the main thread; the actors do their work in their own.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
@@ -17,13 +16,12 @@ from nvdp.log import Log
 from nvdp.model.health import Ailment
 from nvdp.model.held import Held
 from nvdp.model.listing import AllocateTrace, ListedDevice, ResourceList
-from nvdp.model.reasons import Reason
 from nvdp.planning.ledger import Given, begin_anew, give, note_taken, restore
 from nvdp.planning.reporting import Serving
 from nvdp.services.events import ResourceReport
+from nvdp.services.list_times import Cause, ListTimes, TimesObserver
 
 _SETTLED_S = 1.0  # from a list's leaving to the kubelet's having taken it in, generously
-_MOST_SENT = 16  # lists of one resource, under way at once, that are timed; of more the latest
 
 
 class Actor(Protocol):
@@ -47,30 +45,6 @@ class Actor(Protocol):
     def probe(self, timeout_s: float) -> bool: ...
 
 
-class OffersObserver(Protocol):
-    """Counts and times what becomes of the lists (metrics/)."""
-
-    def list_latency(self, cause: str, seconds: float) -> None: ...
-
-    def config_applied(self, seconds: float) -> None: ...
-
-    def kubelet_restarted(self) -> None: ...
-
-
-class Cause(msgspec.Struct, frozen=True):
-    """What lists change for (health, config, inventory), and when it was seen. Time and pods are no causes."""
-
-    word: str
-    at: float
-
-
-class _Sent(msgspec.Struct, frozen=True):
-    """A list on its way to the kubelet."""
-
-    version: int
-    cause: Cause
-
-
 class Offers:
     """The actors by resource. ``make_actor`` builds one for a first list, not started."""
 
@@ -78,19 +52,13 @@ class Offers:
         self,
         make_actor: Callable[[ResourceList], Actor],
         *,
-        observer: OffersObserver,
+        observer: TimesObserver,
         log: Log,
         clock: Callable[[], float],
     ) -> None:
         self._make_actor = make_actor
-        self._observer = observer
-        self._log = log
         self._clock = clock
-        self._sent: dict[str, deque[_Sent]] = {}
-        self._returning: set[str] = set()
-        self._kubelet_at = 0.0
-        self._kubelet_change = ""
-        self._last_kubelet: SocketIdentity | None = None
+        self._times = ListTimes(observer=observer, log=log, clock=clock)
         self._actors: dict[str, Actor] = {}
         self._stopping: list[Actor] = []
         self._given: dict[str, Given] = {}
@@ -157,7 +125,7 @@ class Offers:
             taken_version=report.taken_version,
             missing=report.missing,
         )
-        self._time(report)
+        self._times.reported(report)
         given = self._given[report.resource]
         # With no stream open nobody offers the IDs of the last list: it is as good as taken.
         version = report.taken_version if report.streams else given.version
@@ -183,12 +151,7 @@ class Offers:
         if identity == before:
             return False
         if identity is not None:
-            if self._last_kubelet is not None:
-                self._observer.kubelet_restarted()
-                self._returning, self._kubelet_at = set(self._actors), at
-                self._kubelet_change = f"{self._last_kubelet.inode} → {identity.inode}"
-                self._sent.clear()  # what comes now comes for this
-            self._last_kubelet = identity
+            self._times.kubelet_came(identity, self._actors, at=at)
         return True
 
     def set_held_elsewhere(self, counts: Mapping[str, Mapping[str, int]]) -> None:
@@ -243,41 +206,16 @@ class Offers:
         version = self._given[resource].version
         # What the kubelet cannot see is not sent, and while there is none nothing is.
         if cause is not None and self._kubelet is not None and version > before:
-            self._sent.setdefault(resource, deque(maxlen=_MOST_SENT)).append(_Sent(version, cause))
+            self._times.sent(resource, version, cause)
 
     def _withdraw(self, resource: str) -> None:
         del self._given[resource]
-        for known in (self.serving, self._sent, self._changed_at, self._inherited):
+        for known in (self.serving, self._changed_at, self._inherited):
             known.pop(resource, None)
-        self._returning.discard(resource)
+        self._times.forget(resource)
         if (actor := self._actors.pop(resource, None)) is not None:
             actor.stop("nothing is left of it")
             self._stopping.append(actor)
-
-    def _time(self, report: ResourceReport) -> None:
-        """Time lists that were taken, and resources that are back after a kubelet's restart."""
-        now = self._clock()
-        sent = self._sent.get(report.resource, deque())
-        # A newer list holds what those that it overtook had to say: the kubelet has it all.
-        while sent and report.streams and report.taken_version >= sent[0].version:
-            cause = sent.popleft().cause
-            self._observer.list_latency(cause.word, now - cause.at)
-            if cause.word == "config" and not self._is_edit_under_way():
-                self._observer.config_applied(now - cause.at)
-        if report.registered and report.resource in self._returning:
-            self._returning.discard(report.resource)
-            seconds = now - self._kubelet_at
-            self._observer.list_latency("kubelet", seconds)
-            if not self._returning:
-                count = len(self._actors)
-                text = (
-                    f"kubelet.sock is new (inode {self._kubelet_change}); "
-                    f"{count} {'resource' if count == 1 else 'resources'} registered again in {seconds:.3f}s"
-                )
-                self._log(Reason.KUBELET_RESTARTED, text, seconds=round(seconds, 3))
-
-    def _is_edit_under_way(self) -> bool:
-        return any(one.cause.word == "config" for sent in self._sent.values() for one in sent)
 
     def _start(self, resource: str, listed: ResourceList) -> None:
         actor = self._make_actor(listed)

@@ -26,7 +26,7 @@ from nvdp.planning.provision import uses_cdi
 from nvdp.planning.withdrawal import QUIET_S
 from nvdp.services.collaborators import Collaborators
 from nvdp.services.events import GpusScanned
-from nvdp.services.offers import Cause
+from nvdp.services.list_times import Cause
 from nvdp.services.picture import Picture
 from nvdp.services.specs import Specs
 from nvdp.services.telling import Telling

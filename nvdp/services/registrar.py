@@ -53,7 +53,7 @@ class Registrar:
         self._attempt: Registration | None = None
         self._accepted = False
         self._refused = False
-        self._known_to: SocketIdentity | None = None
+        self.known_to: SocketIdentity | None = None  # the kubelet that was last asked to register us
         self._try_at: float | None = None
         self._stream_due_at: float | None = None
         self._look_at: float | None = None
@@ -186,7 +186,7 @@ class Registrar:
             return True
         self._accepted = False
         self._see_kubelet()
-        settles = old.streams.count > 0 and self._kubelet is not None and self._kubelet == self._known_to
+        settles = old.streams.count > 0 and self._kubelet is not None and self._kubelet == self.known_to
         old.stop(grace_s=self._timings.grace_s)
         if settles:
             self.missing = "our socket was replaced; registering again"
@@ -203,7 +203,7 @@ class Registrar:
         assert self.server is not None
         self._streams.begin(time.monotonic())
         self._accepted = False
-        self._known_to = kubelet  # from here on it may know us, whatever comes of the call
+        self.known_to = kubelet  # from here on it may know us, whatever comes of the call
         try:
             self._attempt = Registration(
                 kubelet_socket,

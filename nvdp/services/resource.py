@@ -185,6 +185,7 @@ class ResourceActor:
             registered=self._registrar.registered,
             streams=self.feed.streams,
             taken_version=self.feed.taken_version,
+            kubelet=self._registrar.known_to,
             missing=self._registrar.missing,
             doubtful=self._registrar.doubtful,
             stopped=stopped,

@@ -68,7 +68,8 @@ def status(root) -> Callable[..., Asked]:
 
         def look() -> bool:
             seen.append(ask())
-            return not found or any(found in one for one in seen[-1].findings[:1])
+            is_judged = seen[-1].verdict != "not ready: Starting"  # the file may be read last
+            return not found or (is_judged and any(found in one for one in seen[-1].findings[:1]))
 
         try:
             wait_until(look, what=found)

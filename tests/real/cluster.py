@@ -82,6 +82,7 @@ class RealCluster:
                 "kind": "Node",
                 "metadata": {"name": NODE, "labels": {KEY: "two", "team": "a"}},
                 "spec": {"taints": [taint, {"key": "example.com/other", "effect": "NoSchedule"}]},
+                "status": {"capacity": {"cpu": "2"}},
             },
             build_pod(NAMESPACE, POD, NODE, account="nvdp", owner=control.get("daemonset", "nvdp", "-n", NAMESPACE)),
         )
@@ -107,6 +108,14 @@ class RealCluster:
         """kubectl label node; when (monotonic seconds) it is about to end."""
         self.control.kubectl("label", "--overwrite", "node", NODE, f"{KEY}={value}" if value is not None else f"{KEY}-")
         return time.monotonic()
+
+    def edit_by_hand(self, editor: str) -> float:
+        """kubectl edit configmap, with this command line as the editor; when (monotonic seconds) it has ended."""
+        self.control.kubectl("edit", "configmap", "nvdp-configs", "-n", NAMESPACE, editor=editor)
+        return time.monotonic()
+
+    def untaint(self, key: str) -> None:
+        self.control.kubectl("taint", "node", NODE, f"{key}-")
 
     def edit(self, **texts: str) -> float:
         """What kubectl edit configmap writes; when (monotonic seconds) that was done."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import ssl
@@ -144,13 +145,19 @@ class ControlPlane:
     def _build_request(self, path: str) -> urllib.request.Request:
         return urllib.request.Request(f"{self.url}{path}", headers={"Authorization": f"Bearer {_ADMIN}"})
 
-    def kubectl(self, *words: str | Path, given: Any = None) -> str:
-        """What an administrator's kubectl prints; ``given`` is an object, or several, on its standard input."""
+    def kubectl(self, *words: str | Path, given: Any = None, editor: str = "false") -> str:
+        """What an administrator's kubectl prints; ``given`` is an object, or several, on its standard input.
+
+        ``editor`` is the command line that ``kubectl edit`` calls with a file.
+        """
         if isinstance(given, list):
             given = {"apiVersion": "v1", "kind": "List", "items": given}
         text = json.dumps(given) if given is not None else None
         command = [find_kubectl(self.programs), "--kubeconfig", str(self.admin), *map(str, words)]
-        done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=60, check=False)
+        environment = {**os.environ, "KUBE_EDITOR": editor}
+        done = subprocess.run(
+            command, input=text, env=environment, capture_output=True, text=True, timeout=60, check=False
+        )
         assert done.returncode == 0, f"kubectl {' '.join(map(str, words))}: {done.stderr}"
         return done.stdout
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,14 +37,21 @@ class RealNode:
         self._runtime.wait_ready()
         self.kubelet.start(**settings)
 
-    def run(self, config: dict[str, Any] | None = None) -> Daemon:
-        """Start nvdp. ``config`` is published first (none: the file stays as it is)."""
+    def run(
+        self, config: dict[str, Any] | None = None, *, by_label: Sequence[str | Path] = (), launcher: Sequence[str] = ()
+    ) -> Daemon:
+        """Start nvdp. ``config`` is published first (none: the file stays as it is).
+
+        ``by_label``: there is no file; these flags say what the node's label chooses from.
+        """
         if config is not None:
             self.config_map.publish(config)
         daemon = Daemon(
-            *("--config-file", self.config_map.file, "--kubelet-root", self.kubelet.root, *self.machine.flags),
+            *(by_label or ("--config-file", self.config_map.file)),
+            *("--kubelet-root", self.kubelet.root, *self.machine.flags),
             *("--state-dir", self._root / "state", "--run-dir", self._root / "run", "--mps-dir", self._root / "mps"),
             *("--log-format", "json"),
+            launcher=launcher,
         )
         self.daemons.append(daemon)
         return daemon

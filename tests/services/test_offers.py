@@ -11,7 +11,7 @@ from nvdp.model.reasons import Cause as Ailing
 from nvdp.model.reasons import Reason
 from nvdp.planning.ledger import Refusal
 from nvdp.services.events import ResourceReport
-from nvdp.services.offers import Cause
+from nvdp.services.list_times import Cause
 from tests.planning.values import GPU, SHARED, answer, holding, listed, uuid
 from tests.virtual.actor import STREAM_S
 from tests.virtual.clock import Pause
@@ -304,6 +304,35 @@ def test_a_restart_of_the_kubelet_is_told_once_all_resources_are_registered_agai
     ]
     assert scene.record.latencies == [("kubelet", 0.105), ("kubelet", 0.105)]
     scene.give(listed(GPU, A, unhealthy=(A,)), listed(SHARED, f"{B}::0"))
+    scene.run()
+    assert len(scene.record.told) == 1
+
+
+def test_a_restart_is_told_though_resources_were_quicker_than_the_look_at_its_socket():
+    """They see their streams end; on a node without notification the socket is looked at once a second."""
+    scene = Scene()
+    scene.give(listed(GPU, A), listed(SHARED, f"{B}::0"))
+    scene.run()
+    scene.node.kubelet = OTHER_KUBELET
+    scene.offers.look()
+    scene.run()
+    assert scene.record.told == []
+    scene.see_kubelet(OTHER_KUBELET, at=scene.node.clock.now)
+    assert scene.record.counted == [("kubelet_restarted",)]
+    (told,) = scene.record.texts(Reason.KUBELET_RESTARTED)
+    assert "2 resources registered again" in told
+
+
+def test_what_is_still_registered_with_the_old_kubelet_is_not_back():
+    scene = Scene()
+    scene.give(listed(GPU, A))
+    scene.run()
+    scene.offers.kubelet_changed(OTHER_KUBELET, at=scene.node.clock.now)
+    scene.give(listed(GPU, A, unhealthy=(A,)))
+    scene.run()
+    assert scene.record.told == [], "the old one took a list at its end"
+    scene.node.kubelet = OTHER_KUBELET
+    scene.offers.look()
     scene.run()
     assert len(scene.record.told) == 1
 

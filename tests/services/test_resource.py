@@ -12,6 +12,7 @@ import grpc
 import psutil
 import pytest
 
+from nvdp.kubelet.sockets import find_socket_identity
 from nvdp.model.listing import AllocationFacts, GpuFacts, ListedDevice, ResourceList
 from nvdp.model.reasons import Reason
 from nvdp.planning.aligned import choose_aligned
@@ -46,7 +47,8 @@ def test_it_serves_then_registers_and_the_capacity_appears(node, version):
     assert registration.endpoint == node.own_socket().name
     assert registration.options == registration.request_options
     node.wait(streaming(observed))
-    assert observed.last == ResourceReport(resource=GPU, registered=True, streams=1, taken_version=1)
+    socket = find_socket_identity(kubelet.directory / "kubelet.sock")
+    assert observed.last == ResourceReport(resource=GPU, registered=True, streams=1, taken_version=1, kubelet=socket)
     assert observed.results == ["success"]
     assert observed.logged(Reason.RESOURCE_REGISTERED) == ["6 devices on 2 GPUs, 5 healthy"]
     assert actor.probe(LIMIT_S)
@@ -82,6 +84,7 @@ def test_an_allocate_reaches_the_supervisor_and_the_counters(node):
     kubelet = node.kubelet()
     actor, observed = node.actor()
     node.wait(streaming(observed))
+    kubelet.wait_until(lambda: kubelet.capacity(GPU) == 4)
     pod = kubelet.admit("team/job", {"main": {GPU: 2}})
     assert pod.ids(GPU) == {replica(0, 0), replica(1, 0)}
     observed.notes.wait_for("AllocateAnswered")

@@ -100,6 +100,7 @@ class VirtualActor:
                 registered=streams > 0,
                 streams=streams,
                 taken_version=self.feed.taken_version,
+                kubelet=self._node.kubelet,
                 missing=None if streams else "no stream",
                 stopped=stopped,
             )

@@ -60,6 +60,7 @@ class Campaign:
             self._node.daemon.wait_scans(2, self._truth.calm_s)
             self._truth.wait_seen(is_long=storm.is_long)
         self._check_answers()
+        self._truth.wait_seen(is_long=False)  # also what was registered anew meanwhile, with sockets that were deleted
         self.meter.check()
         self._node.check_logs()
         self._say(str(storm.trial))
