@@ -47,8 +47,9 @@ coverage: setup ## the tests again, with the branches that none of them takes
 bench: setup ## measure start, restart, edit, allocation, memory; a table and JSON
 	@$(BIN)/python -m tests.bench
 
-campaign: setup ## the slow campaigns in full, all of the daemon's tests with a kubelet 1.37, all faults on a compiled library
+campaign: setup ## the slow campaigns in full, all of the daemon's tests with a kubelet 1.37 and a slow one, all faults on a compiled library
 	@NVDP_KUBELET=1.37 $(BIN)/pytest -n 3 --dist worksteal tests/daemon
+	@NVDP_LIST_DELAY=0.1 $(BIN)/pytest -n 3 --dist worksteal tests/daemon
 	@NVDP_LIBRARY=compiled $(BIN)/pytest -n 3 --dist worksteal tests/daemon/test_faults.py tests/daemon/test_health.py \
 		tests/daemon/test_driver.py
 	@.ci/containerd || echo "campaign: no containers are run, see above" >&2

@@ -54,6 +54,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture
 def unstarted_kubelet(root: Path, version: str, settings: dict[str, Any]) -> Iterator[Kubelet]:
     kubelet = Kubelet(root / "k", version=version, **settings.get("kubelet", {}))
+    kubelet.faults.list_delay_s = float(os.environ.get("NVDP_LIST_DELAY", "0"))  # tests are not to depend on it
     yield kubelet
     kubelet.stop()
     print("the kubelet's journal:", *kubelet.journal, sep="\n")  # noqa: T201 - pytest shows it if the test fails

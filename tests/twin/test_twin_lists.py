@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 
 import pytest
 
@@ -30,6 +31,19 @@ def test_an_unhealthy_device_counts_for_capacity_only_and_comes_back(root):
         assert kubelet.devices(RESOURCE)["dev-3"].health == "Unhealthy"
         plugin.update(devices(4))
         kubelet.wait_until(lambda: kubelet.node_status()[RESOURCE] == (4, 4))
+
+
+def test_a_slow_kubelet_takes_each_list_in_late_and_stops_at_once_all_the_same(root):
+    with Kubelet(root) as kubelet, ReferencePlugin(kubelet.directory) as plugin:
+        kubelet.faults.list_delay_s = 0.2
+        began = time.monotonic()
+        plugin.register()
+        kubelet.wait_until(lambda: kubelet.allocatable(RESOURCE) == 4)
+        assert time.monotonic() - began >= 0.2
+        kubelet.faults.list_delay_s = 60.0
+        plugin.update(devices(3))
+        kubelet.stop()
+        assert len(kubelet.messages(RESOURCE)) <= 2
 
 
 def test_only_the_exact_word_is_healthy(root):

@@ -39,6 +39,7 @@ class Hold:
 class Faults:
     """The kubelet's faults to come. ``register_delay_s`` delays the reply to Register, not what happens before it.
 
+    ``list_delay_s`` is how long it takes to take in a list, as on a busy node.
     ``api_server_away``: see ``Kubelet.lose_api_server``.
     """
 
@@ -47,6 +48,7 @@ class Faults:
         self._refusals: list[tuple[grpc.StatusCode, str]] = []
         self._hold: Hold | None = None
         self.register_delay_s = 0.0
+        self.list_delay_s = 0.0
         self.list_pods_delay_s = 0.0
         self.list_pods_error: tuple[grpc.StatusCode, str] | None = None
         self.api_server_away = False

@@ -59,7 +59,7 @@ class Registry:
         self._clients: dict[tuple[str, str], PluginConnection] = {}
         self._connections: set[PluginConnection] = set()
         self._readers: dict[threading.Thread, PluginConnection] = {}
-        self._closed = False
+        self._over = threading.Event()
 
     def build_service(self) -> grpc.GenericRpcHandler[deviceplugin.RegisterRequest, deviceplugin.Empty]:
         """For the server on kubelet.sock."""
@@ -81,7 +81,7 @@ class Registry:
     def close(self) -> None:
         """The kubelet is gone: all connections end, and nothing is done about it any more."""
         with self._history.changes:
-            self._closed = True
+            self._over.set()
             connections, readers = list(self._connections), list(self._readers)
         for connection in connections:
             connection.close()
@@ -129,7 +129,7 @@ class Registry:
         connection = PluginConnection(record.resource, socket, self._history)
         key = (record.resource, "" if self._behaviour.one_client_per_name else str(socket))
         with self._history.changes:
-            if self._closed:
+            if self._over.is_set():
                 connection.close()
                 raise RefusedError("the kubelet is stopping")
             if not self._behaviour.one_client_per_name and key in self._clients:
@@ -163,7 +163,7 @@ class Registry:
         why = connection.run(lambda raw: self._receive(connection, raw))
         with self._history.changes:
             del self._readers[threading.current_thread()]
-            if self._closed:
+            if self._over.is_set():
                 return
             self._history.note(f"stream {connection.number} of {connection.resource} ended: {why}")
             client = self._clients.pop(key, None)
@@ -175,10 +175,11 @@ class Registry:
             self._connections.discard(client)
 
     def _receive(self, connection: PluginConnection, raw: bytes) -> None:
+        self._over.wait(self._faults.list_delay_s)
         message = self._history.parse_list(connection.resource, stream=connection.number, raw=raw)
         with self._history.changes:  # who sees the list sees what it comes to
             self._history.received(message)
-            if self._closed:
+            if self._over.is_set():
                 return
             self._devices.received(message)
         self._on_list()
