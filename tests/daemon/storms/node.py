@@ -72,6 +72,7 @@ class Node:
         for step in stands:
             assert self.world.apply(step)
         self.machine.show(self.world)
+        self.find_api_server()
         if self._are_holders_hidden:
             self.kubelet.serve_pod_resources()
             self._are_holders_hidden = False
@@ -216,8 +217,17 @@ class Node:
         self.kubelet.drop_pod_resources()
         self._are_holders_hidden = True
 
-    def admit(self, part: float, count: int) -> Future[None]:
-        return self.submit(_pick(NAMES, part), count)
+    def lose_api_server(self) -> None:
+        """No pod comes or goes until it is found again; a kubelet that starts meanwhile knows none."""
+        self.kubelet.lose_api_server()
+
+    def find_api_server(self) -> None:
+        if self.kubelet.faults.api_server_away:
+            self.kubelet.find_api_server()
+
+    def admit(self, part: float, count: int) -> None:
+        if not self.kubelet.faults.api_server_away:
+            self.submit(_pick(NAMES, part), count)
 
     def submit(self, name: str, count: int) -> Future[None]:
         """A pod arrives, and may be refused."""
@@ -227,7 +237,7 @@ class Node:
         return admission
 
     def end_pod(self, part: float) -> None:
-        if self.pods:
+        if self.pods and not self.kubelet.faults.api_server_away:
             pod, _ = self.pods.pop(int(part * len(self.pods)))
             self.kubelet.delete(pod)
 

@@ -150,6 +150,8 @@ _STEPS: Mapping[str, tuple[int, Callable[[random.Random], tuple[Any, ...]]]] = {
     "cut_stream": (25, _draw_part),
     "delete_sockets": (8, _draw_nothing),
     "hide_holders": (8, _draw_nothing),
+    "lose_api_server": (12, _draw_nothing),
+    "find_api_server": (12, _draw_nothing),
     "admit": (160, lambda dice: (dice.random(), dice.choice([1, 1, 1, 2]))),
     "end_pod": (40, _draw_part),
     "pause": (6, _draw_nothing),
