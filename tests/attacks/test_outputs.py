@@ -37,6 +37,7 @@ def test_with_a_log_that_nobody_reads_pods_start_edits_are_followed_and_the_end_
 
 def test_a_log_that_is_read_again_tells_how_many_lines_are_missing(kubelet, start):
     daemon = start(build_config(share=4), wait=True, read_log=False)
+    daemon.wait_ready()  # what a start has to say is said
     fcntl.fcntl(daemon.process.stderr, _F_SETPIPE_SZ, _PIPE_BYTES)
     with connect(kubelet) as client:
         for _ in range(_LINES):

@@ -106,8 +106,8 @@ def test_a_label_that_names_nothing_keeps_what_is_there_until_the_name_appears(k
     told = daemon.log.wait_for("ConfigUnknown")["msg"]
     assert f"label {KEY}=five names no configuration; there are four, two, whole  (keeping two sha256:" in told
     daemon.wait_metric(0, "nvdp_config_valid")
-    answer = daemon.wait_probe("/readyz", lambda probe: probe.body["config"]["refused"])
-    assert (answer.status, answer.body["config"]["valid"], answer.body["config"]["entry"]) == (200, False, "two")
+    answer = daemon.wait_probe("/readyz", lambda probe: probe.status == 200 and probe.body["config"]["refused"])
+    assert (answer.body["config"]["valid"], answer.body["config"]["entry"]) == (False, "two")
     assert len(kubelet.messages(GPU)) == lists
 
     daemon.stop()
