@@ -30,6 +30,7 @@ def _without_descriptors(daemon: Daemon | None = None) -> Iterator[None]:
 
 
 def test_out_of_descriptors_what_is_registered_stays_and_a_new_kubelet_is_met_afterwards(kubelet, daemon):
+    daemon.wait_ready()  # its port may just be starting
     with _without_descriptors(daemon), socket.socket(socket.AF_UNIX) as other:
         # The kubelet's socket is another one, and ours has not been removed: nothing to serve anew, only to register.
         fresh = kubelet.directory / "fresh"
