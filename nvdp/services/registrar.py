@@ -100,10 +100,16 @@ class Registrar:
             self._advance()
 
     def confirm(self, requested_at: float) -> None:
-        """The kubelet was asked, at that time, and offers our devices: a stream that ended before was not its own."""
+        """The kubelet was asked, at that time, and offers our devices: a stream that ended before was not its own.
+
+        If another one is open, that is. A kubelet up to 1.36 that reads two streams of us and drops us at the end of
+        the older one takes in a list of the newer one all the same, and offers what nobody will give it.
+        """
         self._reclaim_from = float("-inf")
         self._backoffs[Retry.UNOFFERED].reset()
-        if self._doubted_at is not None and requested_at >= self._doubted_at + self._timings.end_seen_s:
+        if self._doubted_at is None or not self._streams.open:
+            return
+        if requested_at >= self._doubted_at + self._timings.end_seen_s:
             self._doubted_at = self._try_at = None
             self._backoffs[Retry.DOUBTFUL].reset()
 

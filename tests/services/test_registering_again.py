@@ -276,6 +276,20 @@ def test_a_stream_of_another_that_ends_beside_the_kubelets_is_doubted_slowly(nod
 
 
 @pytest.mark.invariant(7)
+def test_without_a_stream_it_registers_again_whatever_the_kubelet_says_it_offers(node):
+    """Up to 1.36 a list that comes with the end of its stream may make Healthy again what was just taken away."""
+    kubelet = node.kubelet()
+    kubelet.faults.register_delay_s = 0.5
+    actor, observed = node.actor()
+    kubelet.wait_until(lambda: kubelet.messages(GPU))
+    kubelet.close_stream(GPU)
+    node.wait(lambda: any("may have been the kubelet's" in line for line in observed.logged(Reason.STREAM_LOST)))
+    actor.confirm(time.monotonic() + 1.0)
+    kubelet.wait_until(lambda: (len(kubelet.registrations), kubelet.allocatable(GPU)) == (2, 4), LIMIT_S)
+    node.wait(streaming(observed, 2))
+
+
+@pytest.mark.invariant(7)
 def test_the_kubelets_stream_is_missed_at_once_though_another_one_is_open(node):
     kubelet = node.kubelet()
     _, observed = node.actor()
