@@ -148,7 +148,7 @@ class Truth:
             return [f"{resource} has no daemon: {daemon}"] if is_needed or is_known else []
         if not is_held and (is_paused or not node.wish.list_cards(resource)):
             return [f"{resource} has a daemon still: {daemon}"]
-        if daemon.phase is not Phase.READY or daemon.pid is None or not psutil.pid_exists(daemon.pid):
+        if daemon.phase is not Phase.READY or not _runs(daemon):
             return [f"{resource} has a daemon that does not answer: {daemon}"]
         return [] if is_held else self._find_difference(resource, daemon.running, wanted)
 
@@ -188,3 +188,11 @@ class Truth:
             if (gpu_uuid(card) in served) if form.mps else (gpu_uuid(card) not in report.claims):
                 offer |= list_ids(card, form.replicas)
         return offer
+
+
+def _runs(daemon: DaemonReport) -> bool:
+    """Not one that was killed and is still to be reaped, by whom it is looked after."""
+    try:
+        return daemon.pid is not None and psutil.Process(daemon.pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
