@@ -102,8 +102,8 @@ class SocketDirectoryChanged(msgspec.Struct, frozen=True, kw_only=True):
 class ResourceReport(msgspec.Struct, frozen=True, kw_only=True):
     """An actor's state changed: it registered, a stream opened or ended, a list was taken, a try failed.
 
-    ``kubelet`` is the one that it registered with last. ``doubtful``: it cannot tell whether the kubelet still offers
-    what it took; the kubelet can.
+    ``kubelet`` is the one that was asked to register it last, and says something only where ``registered``.
+    ``doubtful``: it cannot tell whether the kubelet still offers what it took; the kubelet can.
     """
 
     resource: str

@@ -42,8 +42,9 @@ def test_a_slow_kubelet_takes_each_list_in_late_and_stops_at_once_all_the_same(r
         assert time.monotonic() - began >= 0.2
         kubelet.faults.list_delay_s = 60.0
         plugin.update(devices(3))
+        began = time.monotonic()
         kubelet.stop()
-        assert len(kubelet.messages(RESOURCE)) <= 2
+        assert time.monotonic() - began < 20.0
 
 
 def test_only_the_exact_word_is_healthy(root):
