@@ -180,7 +180,8 @@ class Rounds:
     def _scan(self) -> bool:
         """Scan, in as many tries as there are GPUs to be left out of it. Whether a scan was complete.
 
-        Each GPU that hangs leaves the next one half the time, so that, if all do, all are known after twice the limit.
+        Each GPU that hangs leaves the next one a quarter of the time, so that, if all of 16 do, all are known after
+        twice a limit of 5 s, the starts of as many children included.
         """
         parts, started, limit_s = self._with, self._clock(), self.settings.call_timeout_s
         while True:
@@ -204,7 +205,7 @@ class Rounds:
             if blamed is not None:
                 parts.roll.silence(blamed, show=parts.driver.is_ready)
                 if isinstance(outcome, Hung):
-                    limit_s = min(limit_s, max(_SHORTEST_LIMIT_S, limit_s / 2))
+                    limit_s = min(limit_s, max(_SHORTEST_LIMIT_S, limit_s / 4))
                 self._show()  # the scan goes on without it, and may wait as long for the next one
                 continue
             retry_s = parts.driver.fail(outcome, retry_every_s=self.settings.rescan_interval_s)

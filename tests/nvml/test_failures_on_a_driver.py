@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from nvdp.model.status import DriverState
 from nvdp.nvml.children import NvmlChildren
 from nvdp.services.events import GpusScanned
+from tests.daemon.node import at_length
 from tests.daemon.process import wait_until
 from tests.nvml.conftest import FakeDriver
-from tests.services.gpu_bench import Bench
+from tests.services.gpu_bench import CALL_TIMEOUT_S, Bench
 
 
 def name(card: int) -> str:
@@ -122,6 +125,19 @@ def test_gpus_that_all_hang_are_all_known_after_twice_the_limit(bench, fake_driv
     assert sum(waited) <= 2 * 1.0, "the starts of children apart, which take as long as the machine does"
     assert {ailment.cause.value for ailment in post.ailments.values()} == {"CallTimeout"}
     assert post.driver.state is DriverState.READY
+
+
+@at_length
+def test_16_gpus_that_all_hang_are_all_known_within_twice_the_default_limit_and_2_s(bench, fake_driver) -> None:
+    cards = f"cards {' '.join(map(str, range(16)))}"
+    fake_driver.install()
+    fake_driver.configure(cards)
+    bench.service.start()
+    bench.wait_healthy(16)
+    fake_driver.configure(cards, "hang nvmlDeviceGetMemoryInfo")
+    began = time.monotonic()
+    post = bench.wait(lambda post: len(post.ailments) == 16, limit_s=60.0)
+    assert post.at - began < 2 * CALL_TIMEOUT_S + 2.0
 
 
 @pytest.mark.invariant(5)
