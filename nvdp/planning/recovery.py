@@ -28,6 +28,7 @@ _EXPLAINED_FOR_S: Final = 120.0
 _BY_WEIGHT: Final = (
     Cause.XID,
     Cause.ECC,
+    Cause.LOST,
     Cause.ROW_REMAP_FAILURE,
     Cause.RETIRED_PAGES_PENDING,
     Cause.FABRIC_DEGRADED,
@@ -66,7 +67,12 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Gone(msgspec.Struct, frozen=True):
-    """The GPU is lost or vanished; the next probe that it answers is evidence of a reset."""
+    """The GPU is lost or vanished; the next probe that it answers is evidence of a reset.
+
+    ``is_lost``: the driver had it and lost it, which is a fault of its own. One that vanished may have been taken out.
+    """
+
+    is_lost: bool = False
 
 
 Input: TypeAlias = Cleared | DriverReset | FatalEvent | Unanswered | Probe | Gone
@@ -122,8 +128,16 @@ def _step(course: Course, value: Input, at: _Moment) -> Course:
             return msgspec.structs.replace(course, clean_since=None)
         case Probe():
             return _take_probe(course, value, at)
+        case Gone():
+            return _take_leave(course, value, at)
+
+
+def _take_leave(course: Course, gone: Gone, at: _Moment) -> Course:
     record = msgspec.structs.replace(course.record, is_gone=True)
-    return msgspec.structs.replace(course, record=record, clean_since=None)
+    course = msgspec.structs.replace(course, record=record, clean_since=None)
+    if not gone.is_lost:
+        return course
+    return _open(course, [Fault(cause=Cause.LOST, text="the driver had lost the GPU", since=at.wall)], at)
 
 
 def _clear(course: Course) -> Course:

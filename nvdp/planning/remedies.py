@@ -83,7 +83,7 @@ ACTION: Final = {
 }
 """By the driver's word for what it asks for; without one, or with ``Unsupported``, the cause counts."""
 
-_PASSES: Final = frozenset({Cause.XID, Cause.ECC, Cause.RECOVERY_ACTION})  # where the driver asks for nothing
+_PASSES: Final = frozenset({Cause.XID, Cause.ECC, Cause.LOST, Cause.RECOVERY_ACTION})  # where the driver asks for nothing
 _HEEDS_ACTION: Final = _PASSES | {Cause.FABRIC_DEGRADED, Cause.RETIRED_PAGES_PENDING}
 
 ADVICE: Final = {
@@ -217,6 +217,8 @@ def find_device_remedy(cause: Cause, *, action: str, xid: int | None) -> str:
     """
     if action == NO_ACTION and cause in _PASSES:
         return ACTION[NO_ACTION]
+    if cause is Cause.LOST and action == UNSUPPORTED:
+        return _BY_ITSELF  # it was asked: it is back
     if cause in _HEEDS_ACTION and action not in {"", UNSUPPORTED, NO_ACTION}:
         return ACTION.get(action, ACTION["Unknown"])
     if cause is Cause.XID and xid is not None and xid in CATALOGUE:

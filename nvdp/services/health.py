@@ -243,9 +243,10 @@ class HealthWatch:
 
     def _read(self, sighting: Sighting, vitals: Mapping[str, Vitals], away: frozenset[str]) -> Input:
         gpu: Gpu = sighting.gpu
-        if sighting.ailment is not None:
-            return Gone() if sighting.ailment.cause in _GONE else Unanswered()
         policy = self._rules.policy
+        if sighting.ailment is not None:
+            is_lost = sighting.ailment.cause is Cause.LOST and policy.heeds_vitals
+            return Gone(is_lost=is_lost) if sighting.ailment.cause in _GONE else Unanswered()
         return Probe(
             vitals=vitals.get(gpu.uuid, Vitals()),
             around=Surroundings(

@@ -25,10 +25,11 @@ from tests.daemon.process import LIMIT_S, wait_until
 
 ALL = {gpu_uuid(number) for number in range(4)}
 ELSEWHERE = "GPU-99999999-9999-4999-8999-999999999999"
+QUICK = {"recovery": {"holdOff": "200ms", "maxHoldOff": "200ms"}}
 
 
 def devices(**keys):
-    return build_config(devices={"removeAfter": "1s", **keys})
+    return build_config(devices={"removeAfter": "1s", **keys}, health=QUICK)
 
 
 def has_series(daemon, name, **labels) -> bool:
@@ -128,14 +129,14 @@ def test_how_an_excluded_card_fares_is_none_of_our_business(kubelet, start, mach
 
 
 def test_a_cordoned_card_takes_no_new_pods_and_keeps_those_it_has(kubelet, start, machine, config_map):
-    daemon = start(build_config(share=2))
+    daemon = start(build_config(share=2, health=QUICK))
     kubelet.wait_until(lambda: len(healthy(kubelet)) == 8, LIMIT_S)
     pod = kubelet.admit("team/a", {"main": {GPU: 1}})
     (held,) = {device.partition("::")[0] for device in pod.ids(GPU)}
     card = int(held[4:12])
     lines = len(daemon.log)
 
-    at = config_map.publish(build_config(share=2, devices={"cordon": [held]}))
+    at = config_map.publish(build_config(share=2, devices={"cordon": [held]}, health=QUICK))
     kubelet.wait_until(lambda: not healthy(kubelet) & replicas(card, 2), LIMIT_S)
     assert time.monotonic() - at < 1
     assert len(kubelet.devices(GPU)) == 8
@@ -161,7 +162,7 @@ def test_a_cordoned_card_takes_no_new_pods_and_keeps_those_it_has(kubelet, start
     assert pod.phase == "Running"
     assert len(daemon.log.of("DeviceCordoned")) == 1
 
-    config_map.publish(build_config(share=2))
+    config_map.publish(build_config(share=2, health=QUICK))
     kubelet.wait_until(lambda: len(healthy(kubelet)) == 8, LIMIT_S)
     assert daemon.log.wait_for("DeviceUncordoned", after=lines)["device"] == held
     assert len(daemon.log.of("DeviceUncordoned")) == 1

@@ -8,6 +8,8 @@ import pytest
 from tests.daemon.node import GPU, both_libraries, build_config, connect, gpu_uuid, healthy, replicas, wait_healthy
 from tests.daemon.process import LIMIT_S
 
+QUICK = {"recovery": {"holdOff": "200ms", "maxHoldOff": "200ms"}}
+
 
 @pytest.mark.requirement(12)
 @pytest.mark.requirement(13)
@@ -21,9 +23,11 @@ from tests.daemon.process import LIMIT_S
         ("nvmlDeviceGetMemoryInfo", "Unknown", "CallFailed"),
     ],
 )
-def test_a_gpu_that_cannot_be_read_is_unhealthy_and_recovers(kubelet, daemon, machine, fault):
+def test_a_gpu_that_cannot_be_read_is_unhealthy_and_recovers(kubelet, start, machine, fault):
+    daemon = start(build_config(share=4, health=QUICK))
     call, error, cause = fault
     others = set().union(*(replicas(number, 4) for number in (0, 2, 3)))
+    wait_healthy(kubelet, others | replicas(1, 4))
 
     machine.fault(call, gpu=1, error=error)
     daemon.look()
@@ -79,7 +83,9 @@ def test_allocate_refuses_what_the_last_list_does_not_call_healthy(kubelet, daem
 
 @pytest.mark.invariant(5)
 @both_libraries
-def test_all_gpus_lost_leave_the_daemon_up_and_the_capacity_as_it_was(kubelet, daemon, machine):
+def test_all_gpus_lost_leave_the_daemon_up_and_the_capacity_as_it_was(kubelet, start, machine):
+    daemon = start(build_config(share=4, health=QUICK))
+    kubelet.wait_until(lambda: len(healthy(kubelet)) == 16, LIMIT_S)
     machine.change(lost=["0", "1", "2", "3"])
     kubelet.wait_until(lambda: not healthy(kubelet), LIMIT_S)
     assert kubelet.capacity(GPU) == 16

@@ -78,7 +78,7 @@ def test_an_edit_changes_the_one_label_that_it_is_about(cluster, config_map, roo
 def test_they_stay_through_whatever_happens_to_the_gpus_the_driver_and_the_daemon(
     kubelet, cluster, machine, root, label
 ):
-    daemon = label("node-feature", 4)
+    daemon = label("node-feature", 4, health={"recovery": {"holdOff": "200ms"}})
     daemon.log.wait_for("LabelsWritten")
     before = cluster.feature
     machine.change(lost=["3"])

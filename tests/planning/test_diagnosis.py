@@ -613,6 +613,9 @@ REMEDIES = [
     (Cause.CDI_MISSING, None, "", "docs/troubleshoot.md#cdifailed"),
     (Cause.IMEX_MISSING, None, "", "nvidia-imex"),
     (Cause.LOST, None, "", "drain the node and reboot it; if the card is lost again"),
+    (Cause.LOST, None, "Unsupported", BY_ITSELF),  # it was asked: it is back
+    (Cause.LOST, None, "None", BY_ITSELF),
+    (Cause.LOST, None, "NodeReboot", "drain the node and reboot it"),
 ]  # fmt: skip
 
 

@@ -293,6 +293,39 @@ def test_a_gpu_that_was_gone_while_the_plugin_restarted_comes_back_as_reset(gpu:
     assert gpu.is_healthy
 
 
+def test_a_gpu_that_the_driver_lost_is_trusted_after_the_hold_off_once_it_is_back(gpu: Patient) -> None:
+    gpu.meet(Gone(is_lost=True))
+    lost_at = gpu.now
+    gpu.now += 500.0
+    gpu.meet(Gone(is_lost=True))
+    gpu.probe_for(59.0, SILENT)
+    assert gpu.ailment is not None
+    assert (gpu.ailment.cause, gpu.ailment.since) == (Cause.LOST, WALL + lost_at)
+    assert gpu.ailment.text == "the driver had lost the GPU; recovers after 60s without a fault"
+    gpu.probe(SILENT, after=1.0)
+    assert gpu.is_healthy
+
+
+def test_a_gpu_that_is_lost_again_and_again_relapses(gpu: Patient) -> None:
+    outages = [fail_and_recover(gpu, Gone(is_lost=True)) for _ in range(4)]
+    assert outages == [60, 120, 240, 480]
+    assert is_flapping(Course(), gpu.course)
+
+
+def test_where_nothing_recovers_by_itself_a_lost_gpu_does_not_either() -> None:
+    gpu = Patient(RecoveryRules(hold_off_s=0.0))
+    gpu.meet(Gone(is_lost=True))
+    gpu.probe_for(100_000.0, GOOD, every=600.0)
+    assert gpu.ailment is not None
+    assert gpu.ailment.text.endswith("; recovers by `nvdp health clear` only")
+
+
+def test_a_gpu_that_vanished_may_have_been_taken_out_and_is_trusted_at_once(gpu: Patient) -> None:
+    gpu.meet(Gone())
+    gpu.probe(SILENT, after=1.0)
+    assert gpu.is_healthy
+
+
 def test_a_gpu_that_is_gone_is_not_waited_for_with_probes(gpu: Patient) -> None:
     gpu.meet(APPLICATIONS)
     gpu.probe(SILENT)
@@ -428,9 +461,9 @@ def test_other_rules_count_from_the_next_probe_on(gpu: Patient) -> None:
 # Relapses
 
 
-def fail_and_recover(gpu: Patient) -> float:
+def fail_and_recover(gpu: Patient, failure: Input = APPLICATIONS) -> float:
     """One fault, and how long it took to be over."""
-    gpu.meet(APPLICATIONS)
+    gpu.meet(failure)
     began = gpu.now
     gpu.probe(GOOD)
     while not gpu.is_healthy:
@@ -582,7 +615,7 @@ events = st.builds(
     needs_reset=st.booleans(),
     instance=st.sampled_from([None, InstanceRef(gpu=1, compute=0), InstanceRef(gpu=2)]),
 )
-signs = st.one_of(events, st.sampled_from([Gone(), Unanswered(), DriverReset()]))
+signs = st.one_of(events, st.sampled_from([Gone(), Gone(is_lost=True), Unanswered(), DriverReset()]))
 words = st.sampled_from([None, "None", "GPUReset", "Unknown"])
 probes = st.builds(
     Probe,

@@ -8,8 +8,10 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+from nvdp.config.schema import HealthSettings, Recovery
 from nvdp.host.devnodes import NodeView
 from nvdp.host.sysfs import Sysfs
+from nvdp.model.duration import build_duration
 from nvdp.model.reasons import Reason
 from nvdp.model.status import DriverState
 from nvdp.nvml.children import NvmlChildren
@@ -20,6 +22,7 @@ RESCAN_S = 0.1
 CALL_TIMEOUT_S = 5.0  # no call that returns takes as long, however busy the machine is
 HURRIED_S = 0.4
 REMOVE_AFTER_S = 60.0
+HOLD_OFF = build_duration(seconds=0.2)
 NO_NODES = NodeView(Path("/nowhere"), is_host=False)
 
 
@@ -63,7 +66,10 @@ class Bench:
         call_timeout_s: float = CALL_TIMEOUT_S,
     ) -> None:
         self.service.configure(
-            rescan_interval_s=rescan_interval_s, remove_after_s=remove_after_s, call_timeout_s=call_timeout_s
+            rescan_interval_s=rescan_interval_s,
+            remove_after_s=remove_after_s,
+            call_timeout_s=call_timeout_s,
+            health=HealthSettings(recovery=Recovery(hold_off=HOLD_OFF, max_hold_off=HOLD_OFF)),
         )
 
     def hurry(self, call_timeout_s: float = HURRIED_S) -> None:

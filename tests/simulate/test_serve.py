@@ -16,6 +16,7 @@ import pytest
 CONFIG = """\
 devices: {rescanInterval: 1s}
 sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: %d}]}}
+health: {recovery: {holdOff: 1s}}
 flags: {plugin: {deviceListStrategy: [envvar, cdi-cri]}}
 """
 BUSY = "gpus: [{model: l4, count: 2, processes: [{pid: 2147483646, memoryBytes: 3145728}]}]\n"
