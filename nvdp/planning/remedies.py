@@ -83,7 +83,7 @@ ACTION: Final = {
 }
 """By the driver's word for what it asks for; without one, or with ``Unsupported``, the cause counts."""
 
-_PASSES: Final = frozenset({Cause.XID, Cause.ECC, Cause.LOST, Cause.RECOVERY_ACTION})  # where the driver asks for nothing
+_PASSES: Final = frozenset({Cause.XID, Cause.ECC, Cause.LOST, Cause.RECOVERY_ACTION})  # over by its "None"
 _HEEDS_ACTION: Final = _PASSES | {Cause.FABRIC_DEGRADED, Cause.RETIRED_PAGES_PENDING}
 
 ADVICE: Final = {
