@@ -25,8 +25,9 @@ _IGNORED_BY_PROFILE: Final = {
 }
 _EVERY: Final = frozenset({"all", "xids"})
 _HIGHEST: Final = 2**64 - 1  # NVML reports an XID in 64 bits
+_DOUBLE_BIT_XID: Final = 48
 # Both report uncorrected memory errors; a counter of these does not tell which of them it was.
-_MEMORY_XIDS: Final = (48, 94)
+_MEMORY_XIDS: Final = (_DOUBLE_BIT_XID, 94)
 
 
 class Verdict(enum.Enum):
@@ -82,8 +83,16 @@ class XidPolicy(msgspec.Struct, frozen=True, kw_only=True):
         return Judgement(said, xid_class)
 
     @property
+    def heeds_double_bit_events(self) -> bool:
+        """Whether the driver's event of a double-bit memory error makes a device Unhealthy: where its XID would.
+
+        A contained error is another one and has its own XID, so what becomes of that says nothing here.
+        """
+        return self.judge(_DOUBLE_BIT_XID).verdict is Verdict.FATAL
+
+    @property
     def heeds_memory_errors(self) -> bool:
-        """Whether new uncorrected memory errors, which no XID came with, make a device Unhealthy.
+        """Whether new uncorrected memory errors that a probe counts, and no XID explains, make a device Unhealthy.
 
         Not if one of the XIDs that report such errors is ignored: whoever leaves contained errors to the application
         does not want to lose the GPU by their counter. What was not contained brings an XID of its own.

@@ -162,9 +162,9 @@ class HealthWatch:
         return True
 
     def _take_memory_error(self, uuid: str, *, double: bool) -> bool:
-        """Single-bit errors were corrected, and are only counted."""
+        """Single-bit errors were corrected, and are only counted. Those of two bits count as XID 48 does."""
         self._observer.memory_error_seen(uuid, "double" if double else "single")
-        if double and self._rules.policy.heeds_memory_errors:
+        if double and self._rules.policy.heeds_double_bit_events:
             self._advance(uuid, FatalEvent())
             return True
         return False

@@ -75,6 +75,19 @@ def test_an_xid_of_the_application_and_an_error_that_was_corrected_take_nothing(
     assert healthy(kubelet) == ALL
 
 
+@pytest.mark.requirement(14)
+def test_an_error_of_two_bits_takes_all_replicas_of_its_gpu_though_contained_errors_are_ignored(kubelet, start, events):
+    daemon = watched(begin(start, profile="catalog"))
+
+    events.tell({"gpu": 1, "xid": 94}, {"gpu": 1, "ecc": "double"}, **RESET)
+
+    wait_healthy(kubelet, ALL - replicas(1, 4))
+    assert daemon.log.wait_for("DeviceUnhealthy")["cause"] == "ECC"
+    daemon.wait_metric(1, "nvdp_xid_events_total", uuid=gpu_uuid(1), xid="94", verdict="ignored")
+    daemon.wait_metric(1, "nvdp_ecc_errors_total", uuid=gpu_uuid(1), type="double")
+    daemon.wait_metric(1, "nvdp_device_unhealthy_info", reason="ECC", xid="", action="GPUReset", **NUMBER)
+
+
 def test_what_the_file_says_of_xids_counts_from_the_edit_on(kubelet, start, events, config_map):
     daemon = watched(begin(start))
     config_map.publish(build_config(share=4, health={**QUICK, "ignoredXIDs": "all", "fatalXIDs": [31]}))

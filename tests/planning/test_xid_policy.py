@@ -201,7 +201,7 @@ def test_catalog_ignores_what_needs_no_reset_and_nothing_else() -> None:
         assert (policy.judge(number).verdict is FATAL) is (xid.advice.xid_class is XidClass.RESET)
 
 
-# Memory errors that no XID came with
+# Memory errors that are counted, and those that the driver reports as such
 
 
 def test_memory_errors_count_only_where_every_xid_that_reports_them_does() -> None:
@@ -210,3 +210,11 @@ def test_memory_errors_count_only_where_every_xid_that_reports_them_does() -> No
     assert not XidPolicy(file=XidRules(ignored=some(94))).heeds_memory_errors
     assert not XidPolicy(file=XidRules(ignored=some(48))).heeds_memory_errors
     assert XidPolicy(profile=CATALOG, file=XidRules(fatal=some(94))).heeds_memory_errors
+
+
+def test_the_event_of_a_double_bit_error_counts_where_its_xid_does_whatever_becomes_of_contained_ones() -> None:
+    for profile in HealthProfile:
+        assert XidPolicy(profile=profile).heeds_double_bit_events
+        assert XidPolicy(profile=profile, file=XidRules(ignored=some(94))).heeds_double_bit_events
+        assert not XidPolicy(profile=profile, file=XidRules(ignored=some(48))).heeds_double_bit_events
+    assert not environment("all").heeds_double_bit_events
