@@ -8,8 +8,9 @@ import pytest
 from nvdp.model.health import Vitals
 from nvdp.model.inventory import Fault, Inventory, MigMode
 from nvdp.model.reasons import Cause
-from nvdp.nvml.frames import Xid
+from nvdp.nvml.frames import Ecc, Xid
 from nvdp.planning.presence import merge_scan
+from nvdp.planning.xid_policy import XidRules
 from nvdp.services.health import HealthWatch, KnownFaults
 from tests.planning.values import cut, gpu, inventory, mig_uuid, uuid
 
@@ -20,32 +21,44 @@ pytestmark = pytest.mark.invariant(5)
 
 
 class Counting:
-    def xid_seen(self, uuid, xid, verdict): ...
+    def __init__(self):
+        self.seen = []
 
-    def memory_error_seen(self, uuid, kind): ...
+    def xid_seen(self, uuid, xid, verdict):
+        self.seen.append((uuid, xid, verdict))
+
+    def memory_error_seen(self, uuid, kind):
+        self.seen.append((uuid, kind))
 
 
 class Watched:
-    """A watch that has seen these GPUs once, well."""
+    """A watch that has seen these GPUs once, well. ``settings`` are the file's, ``variables`` the environment's."""
 
-    def __init__(self, *gpus):
+    def __init__(self, *gpus, settings=None, variables=None):
         self.now = 100.0
+        self.counts = Counting()
         self.watch = HealthWatch(
-            KnownFaults(),
+            KnownFaults(variables=variables or XidRules()),
             log=lambda *_, **__: None,
-            observer=Counting(),
+            observer=self.counts,
             clock=lambda: self.now,
             wall=lambda: self.now,
         )
+        if settings is not None:
+            self.watch.configure(settings)
         self.presence = None
         self.scan(inventory(*gpus))
 
-    def scan(self, found: Inventory):
+    def scan(self, found: Inventory, **vitals):
+        """All GPUs answer; ``vitals`` are what GPU A reads."""
         self.presence = merge_scan(self.presence, found, (), now=self.now, wall=self.now)
-        self.watch.take_scan(self.presence, {one.uuid: Vitals() for one in found.gpus})
+        self.watch.take_scan(self.presence, {one.uuid: Vitals() for one in found.gpus} | {A: Vitals(**vitals)})
 
-    def hear(self, xid=48, **facts):
-        self.watch.hear(1, Xid(uuid=A, code=xid, at=self.now, **facts))
+    def hear(self, xid=48, *, session=1, **facts):
+        return self.watch.hear(session, Xid(uuid=A, code=xid, at=self.now, **facts))
+
+    def hear_memory_error(self, *, double, session=1):
+        return self.watch.hear(session, Ecc(uuid=A, double=double, at=self.now))
 
     @property
     def ailing(self):
