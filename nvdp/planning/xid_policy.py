@@ -45,7 +45,7 @@ class Judgement(msgspec.Struct, frozen=True):
 
 
 class XidRules(msgspec.Struct, frozen=True, kw_only=True):
-    """What one source says: the keys ``ignoredXIDs`` and ``fatalXIDs`` of the file, or the two variables."""
+    """What the keys ``ignoredXIDs`` and ``fatalXIDs`` of the file say, or the two variables."""
 
     ignored: XidSet = XidSet()
     fatal: XidSet = XidSet()
@@ -103,20 +103,25 @@ class XidPolicy(msgspec.Struct, frozen=True, kw_only=True):
     def heeds_vitals(self) -> bool:
         """Whether what probes read makes a device Unhealthy: not where ``DP_DISABLE_HEALTHCHECKS`` says ``all``.
 
-        To NVIDIA's plugin that means no health check whatever. XIDs that are enabled by number count all the same.
+        To NVIDIA's plugin that means no health check whatever, unless ``DP_ENABLE_HEALTHCHECKS`` says ``all`` too. XIDs
+        that are enabled by number count all the same.
         """
-        return self.variables.fatal.every or not self.variables.ignored.every
+        return not self.variables.ignored.every
 
 
 def parse_xid_variables(*, disable: str | None, enable: str | None) -> XidVariables:
     """The values of ``DP_DISABLE_HEALTHCHECKS`` and ``DP_ENABLE_HEALTHCHECKS``, None where one is not set.
 
-    Lists with commas, any case; ``all`` or ``xids`` means every XID. What is neither these nor a number from 1 on is
-    left out, with a warning: also ``0``, which NVIDIA's plugin takes for ``all`` by accident.
+    Lists with commas, any case; ``all`` or ``xids`` means every XID. What is enabled wins over what is disabled. What
+    is neither these nor a number from 1 on is left out, with a warning: also ``0``, which NVIDIA's plugin takes for
+    ``all`` by accident.
     """
     ignored, fatal = _split(disable or ""), _split(enable or "")
     warnings = (*_find_doubts(DISABLE, ignored), *_find_doubts(ENABLE, fatal))
-    return XidVariables(rules=XidRules(ignored=_collect(ignored), fatal=_collect(fatal)), warnings=warnings)
+    enabled = _collect(fatal)
+    # Unlike the file's lists these are two sources: what is enabled altogether is so whatever number is disabled.
+    disabled = XidSet() if enabled.every else _collect(ignored)
+    return XidVariables(rules=XidRules(ignored=disabled, fatal=enabled), warnings=warnings)
 
 
 def _split(text: str) -> list[str]:
@@ -125,7 +130,7 @@ def _split(text: str) -> list[str]:
 
 def _collect(tokens: list[str]) -> XidSet:
     if not _EVERY.isdisjoint(tokens):
-        # Numbers beside "all" of the same variable say nothing more, and must not win over the other one's "all".
+        # Numbers beside "all" of the same variable say nothing more.
         return XidSet(every=True)
     return XidSet(numbers=tuple(sorted({int(token) for token in tokens if _is_xid(token)})))
 

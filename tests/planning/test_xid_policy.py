@@ -85,6 +85,17 @@ def test_vector_d8_what_is_enabled_by_number_counts_though_all_is_disabled() -> 
     assert not policy.heeds_vitals
 
 
+@pytest.mark.parametrize("disable", ["48", "13,48", "all", "48,all", "xids"])
+@pytest.mark.parametrize("enable", ["all", "xids", "all,79"])
+def test_what_is_enabled_altogether_wins_over_all_that_is_disabled_as_with_nvidias_plugin(
+    disable: str, enable: str
+) -> None:
+    policy = environment(disable, enable)
+    assert verdicts(policy, *NVIDIA_IGNORES, 48, 79, 555) == {FATAL}
+    assert policy.heeds_vitals
+    assert policy.heeds_memory_errors
+
+
 def test_what_is_enabled_altogether_is_not_off_though_all_is_disabled() -> None:
     policy = environment("all", "all")
     assert verdicts(policy, 13, 79, 555) == {FATAL}
