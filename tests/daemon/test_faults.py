@@ -31,8 +31,9 @@ def events(machine):
     return Events(machine)
 
 
-def begin(start, **health):
-    return start(build_config(share=4, devices={"rescanInterval": "1s"}, health={**QUICK, **health}), wait=True)
+def begin(start, *, environment=None, **health):
+    config = build_config(share=4, devices={"rescanInterval": "1s"}, health={**QUICK, **health})
+    return start(config, wait=True, environment=environment)
 
 
 def watched(daemon):
@@ -98,6 +99,21 @@ def test_what_the_file_says_of_xids_counts_from_the_edit_on(kubelet, start, even
 
     wait_healthy(kubelet, ALL - replicas(1, 4))
     daemon.wait_metric(1, "nvdp_xid_events_total", uuid=gpu_uuid(2), xid="79", verdict="ignored")
+
+
+def test_reports_e5_and_e11_the_variables_choose_xids_and_what_in_them_is_none_is_told(kubelet, start, events):
+    chosen = {"DP_DISABLE_HEALTHCHECKS": "all,abc", "DP_ENABLE_HEALTHCHECKS": "79"}
+    daemon = watched(begin(start, environment=chosen, recovery={"holdOff": "0s"}))  # what is taken stays taken
+    assert daemon.log.wait_for("Starting", text='DP_DISABLE_HEALTHCHECKS: "abc" is not an XID')["level"] == "warning"
+
+    events.tell({"gpu": 2, "xid": 31}, {"gpu": 3, "xid": 48}, {"gpu": 0, "ecc": "double"}, {"gpu": 1, "xid": 79})
+
+    wait_healthy(kubelet, ALL - replicas(1, 4))
+    daemon.wait_metric(1, "nvdp_xid_events_total", uuid=gpu_uuid(2), xid="31", verdict="ignored")
+    daemon.wait_metric(1, "nvdp_xid_events_total", uuid=gpu_uuid(1), xid="79", verdict="fatal")
+    daemon.look_again()
+    assert healthy(kubelet) == ALL - replicas(1, 4)
+    assert daemon.stop().code == 0
 
 
 def test_a_gpu_recovers_once_the_driver_asks_for_nothing_and_has_been_clean_for_the_hold_off(kubelet, start, events):
