@@ -105,7 +105,7 @@ def _announce_cordons(before: Mapping[str, str], after: Plan, devices: Mapping[s
         text = f"{name}: {after.cordoned[uuid]}; takes no new pods, running ones are left alone"
         found.append(Announcement(Reason.DEVICE_CORDONED, text, {"device": uuid, **list_fields(devices.get(uuid))}))
     for uuid in (before.keys() - after.cordoned.keys()) & devices.keys():
-        text = f"{name_device(uuid, devices[uuid])}: no longer cordoned"
+        text = f"{name_device(uuid, devices[uuid])}: no longer cordoned, as it was by {before[uuid]}"
         found.append(Announcement(Reason.DEVICE_UNCORDONED, text, {"device": uuid, **list_fields(devices[uuid])}))
     return sorted(found, key=lambda announcement: announcement.text)
 

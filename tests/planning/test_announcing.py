@@ -150,7 +150,9 @@ def test_a_cordon_is_told_when_it_begins_and_when_it_ends():
         (Reason.DEVICE_CORDONED, f"{name}: devices.cordon[0]; takes no new pods, running ones are left alone")
     ]
     assert told(cordoned, cordoned, gpu(0)) == []
-    assert told(cordoned, free, gpu(0)) == [(Reason.DEVICE_UNCORDONED, f"{name}: no longer cordoned")]
+    assert told(cordoned, free, gpu(0)) == [
+        (Reason.DEVICE_UNCORDONED, f"{name}: no longer cordoned, as it was by devices.cordon[0]")
+    ]
 
 
 def offering(resource, *gpus, healthy=True, **more):
