@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from nvdp.kubelet.sockets import SocketIdentity
+from nvdp.model.health import Ailment
 from nvdp.model.held import Held, Source
 from nvdp.model.platforms import TEGRA_UUID, WSL_UUID
 from nvdp.model.reasons import Cause, Reason
@@ -444,6 +445,26 @@ def test_a_gpu_that_ails_turns_unhealthy_and_back_and_is_told_and_counted():
         ("health", B, "unhealthy"),
         ("health", B, "healthy"),
     ]
+
+
+@pytest.mark.parametrize("answer", ["", "None"])
+def test_what_the_driver_asks_for_is_told_once_a_fault_however_often_the_driver_reports_it(answer):
+    node = started()
+    for action in ("", "NodeReboot", answer, "NodeReboot", answer, "GPUReset"):
+        fault = Ailment(cause=Cause.XID, text=f"XID 79 {action}", since=node.clock.now, xid=79, action=action)
+        node.scan(*TWO, ailments={B: fault})
+        node.run(0.1)
+        assert node.unhealthy(GPU) == [B]
+    texts = [text.partition(": ")[2].strip() for text in node.record.texts(Reason.DEVICE_UNHEALTHY)]
+    assert texts == [
+        "XID 79 ; 1 devices of nvidia.com/gpu withdrawn",
+        "XID 79 NodeReboot; 1 devices of nvidia.com/gpu withdrawn",
+    ]
+    node.scan(*TWO)
+    node.run(1.0)
+    node.scan(*TWO, ailments={B: fault})
+    node.run(1.0)
+    assert node.record.texts(Reason.DEVICE_UNHEALTHY)[2:] != []
 
 
 def test_how_an_excluded_gpu_fares_is_told_and_counted_from_when_it_is_ours_until_it_is_not():

@@ -42,12 +42,16 @@ _V = TypeVar("_V")
 
 
 class News(msgspec.Struct, frozen=True, kw_only=True):
-    """A line of the log that has a type of event. ``subject`` is the device or resource, empty for the node."""
+    """A line of the log that has a type of event. ``subject`` is the device or resource, empty for the node.
+
+    ``cause`` is what ails the device, empty if nothing does.
+    """
 
     reason: Reason
     type: EventKind
     subject: str = ""
     of_device: bool = False
+    cause: str = ""
     text: str
     at: float
     wall: float
@@ -164,7 +168,9 @@ class EventRate:
         if gathered is None:
             gathered = self._gathered[news.reason] = _Gathered(closes_at=news.at + MOMENT_S, news={})
         known = gathered.news.get(news.subject)
-        if known is not None:
+        if known is not None and news.cause and known[-1].cause == news.cause:
+            known[-1] = news  # told once more, with what was not known yet
+        elif known is not None:
             known[1:] = [news]  # the first and the last of it are enough
         elif len(gathered.news) < _MOST_GATHERED:
             gathered.news[news.subject] = [news]

@@ -219,6 +219,7 @@ def build_news(line: Line) -> News:
         type=line.type,
         subject=str(device or resource or "")[:_SUBJECT_LIMIT],
         of_device=bool(device),
+        cause=str(line.fields.get("cause") or "")[:_SUBJECT_LIMIT],
         text=cut_note(text),
         at=line.at,
         wall=line.wall,

@@ -18,7 +18,7 @@ from nvdp.model.reasons import Cause
 from nvdp.planning.ailing import drop_partial, list_parts
 from nvdp.planning.announcing import announce_emptied, announce_plan
 from nvdp.planning.devices import Device, list_instances
-from nvdp.planning.health_news import Around, announce_health
+from nvdp.planning.health_news import Around, announce_health, keep_actions
 from nvdp.planning.layout_news import announce_late_holders, announce_layouts, announce_unread_memory
 from nvdp.planning.mps_news import Told, announce_mps, announce_pending
 from nvdp.planning.mps_pending import Pending, find_pending
@@ -66,8 +66,9 @@ class Telling:
             self._observer.device_health_changed(uuid, "unhealthy" if uuid in self._ailing else "healthy")
         around = Around(devices=devices, plan=plan, holders=known, recoveries=scan.recoveries, wall=scan.wall)
         told = {uuid: ailment for uuid, ailment in self._told.items() if uuid not in untold}
-        self._told = _see_through_pause(told, self._ailing)
-        self._announce(announce_health(told, self._told, around))
+        seen = _see_through_pause(told, self._ailing)
+        self._told = keep_actions(told, seen, parts)
+        self._announce(announce_health(told, seen, around))
         return changed
 
     def tell_mps(self, view: MpsView, plan: Plan | None) -> None:

@@ -134,6 +134,17 @@ def test_the_note_is_the_sentence_of_the_log(build):
     assert scene.notes == ["GPU-9a1b77c0 (index 3, 0000:47:00.0): XID 79  (action NodeReboot)"]
 
 
+def test_what_the_driver_asks_for_is_in_the_one_event_of_a_fault_though_the_log_tells_it_later(build):
+    scene = build()
+    scene.log(Reason.DEVICE_UNHEALTHY, "XID 79", device=GPU, cause="XID")
+    scene.settle()
+    scene.log(Reason.DEVICE_UNHEALTHY, "XID 79", device=GPU, cause="XID", action="NodeReboot")
+    scene.clock.pass_time(2.0)
+    scene.wait_events(1)
+    scene.wait_written()
+    assert scene.notes == ["GPU-9a1b77c0: XID 79  (action NodeReboot)"]
+
+
 def test_what_makes_no_event_costs_no_request(build, server):
     scene = build()
     for reason in Reason:

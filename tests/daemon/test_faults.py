@@ -57,6 +57,9 @@ def test_a_fatal_xid_takes_all_replicas_of_its_gpu_in_one_list_and_no_other(kube
     assert line["xid"] == 79
     assert line["cause"] == "XID"
     assert "XID 79" in line["msg"]
+    asked = daemon.log.wait_for("DeviceUnhealthy", text="the driver asks for a reset of the GPU")
+    assert (asked["xid"], asked["action"]) == (79, "GPUReset")
+    assert "4 devices of nvidia.com/gpu withdrawn" in asked["msg"]
     daemon.wait_metric(1, "nvdp_xid_events_total", uuid=gpu_uuid(1), xid="79", verdict="fatal")
     daemon.wait_metric(1, "nvdp_device_unhealthy_info", reason="XID", xid="79", action="GPUReset", **NUMBER)
     with connect(kubelet) as client, pytest.raises(grpc.RpcError) as refusal:

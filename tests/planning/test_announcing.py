@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
+from nvdp.model.health import Ailment
 from nvdp.model.listing import AllocationFacts, GpuFacts, MpsFacts, Strategy
 from nvdp.model.mps import DaemonSpec
 from nvdp.model.reasons import Cause, Reason
 from nvdp.planning.announcing import announce_emptied, announce_plan, describe_changes
 from nvdp.planning.assignment import Assignment, Form, Withheld
-from nvdp.planning.health_news import Around, announce_health
+from nvdp.planning.health_news import Around, announce_health, keep_actions
 from nvdp.planning.indices import Renumbered
 from nvdp.planning.plan import ModeChange, Plan
 from tests.planning.mps_values import card, mps_file, plan_of, ready, seen
@@ -308,6 +310,42 @@ def test_the_same_cause_is_told_once_and_another_cause_again():
     assert told_of_health({A: XID}, {A: ailment(Cause.LOST, "another text", since=9.0)}, gpus=[gpu(0)]) == ()
     (one,) = told_of_health({A: XID}, {A: ailment(Cause.VANISHED, "not counted")}, gpus=[gpu(0)])
     assert (one.reason, one.fields["cause"]) == (Reason.DEVICE_UNHEALTHY, "Vanished")
+
+
+def xid_79(action="", *, outlook=""):
+    text = f"XID 79, fallen off the bus{outlook}"
+    return Ailment(cause=Cause.XID, text=text, since=0.0, xid=79, action=action)
+
+
+def test_what_the_driver_asks_for_is_told_once_it_is_known_with_all_that_was_told_before():
+    asked = xid_79("NodeReboot", outlook="; the driver asks for a reboot of the node")
+    ids = (f"{A}::0", f"{A}::1")
+    lists = [listed(SHARED, *ids, f"{A}::9", unhealthy=ids, cause=Cause.XID), listed(GPU, B, A, unhealthy=(A,))]
+    (one,) = told_of_health({A: xid_79()}, {A: asked}, gpus=[gpu(0)], lists=lists, holders=[holding(f"{A}::1", "nb")])
+    assert one.reason is Reason.DEVICE_UNHEALTHY
+    assert one.text == (
+        f"{A} (index 0, 0000:10:00.0): XID 79, fallen off the bus; the driver asks for a reboot of the node; "
+        f"3 devices of {SHARED} withdrawn; used by team/nb"
+    )
+    assert (one.fields["xid"], one.fields["action"]) == (79, "NodeReboot")
+    assert told_of_health({A: asked}, {A: asked}, gpus=[gpu(0)]) == ()
+    assert told_of_health({A: asked}, {A: xid_79("GPUReset")}, gpus=[gpu(0)]) == ()
+
+
+@pytest.mark.parametrize("action", ["", "None", "Unsupported"])
+def test_a_driver_that_asks_for_nothing_is_no_news_and_may_still_ask_later(action):
+    assert told_of_health({A: xid_79()}, {A: xid_79(action)}, gpus=[gpu(0)]) == ()
+    (one,) = told_of_health({A: xid_79(action)}, {A: xid_79("GPUReset")}, gpus=[gpu(0)])
+    assert one.fields["action"] == "GPUReset"
+
+
+def test_what_the_driver_was_told_to_ask_for_stays_told_of_that_fault_and_of_no_other():
+    told_so, reported = {A: xid_79("GPUReset")}, xid_79()
+    assert keep_actions(told_so, {A: reported, B: reported}, {}) == {**told_so, B: reported}
+    assert keep_actions(told_so, {A: xid_79("NodeReboot")}, {}) == {A: xid_79("NodeReboot")}
+    for other in (msgspec.structs.replace(reported, xid=48), ailment(Cause.LOST)):
+        assert keep_actions(told_so, {A: other}, {}) == {A: other}
+    assert keep_actions(told_so, {}, {}) == {}
 
 
 def test_a_device_that_is_healthy_again_is_told_with_how_long_it_was_not():

@@ -30,21 +30,22 @@ class Server:
         self.events = {}
         self.writes = []
 
-    def tell(self, reason=Reason.DRIVER_MISSING, text="no driver", *, subject="", of_device=False):
+    def tell(self, reason=Reason.DRIVER_MISSING, text="no driver", *, subject="", of_device=False, cause=""):
         news = News(
             reason=reason,
             type=reason.event,
             subject=subject,
             of_device=of_device,
+            cause=cause,
             text=text,
             at=self.now,
             wall=WALL + self.now,
         )
         self.rate.take(news)
 
-    def ail(self, number, text="XID 79"):
+    def ail(self, number, text="XID 79", *, cause=""):
         uuid = f"GPU-{number:04d}"
-        self.tell(Reason.DEVICE_UNHEALTHY, f"{uuid}: {text}", subject=uuid, of_device=True)
+        self.tell(Reason.DEVICE_UNHEALTHY, f"{uuid}: {text}", subject=uuid, of_device=True, cause=cause)
 
     def write_due(self):
         while (write := self.rate.next_write(self.now)) is not None:
@@ -171,6 +172,28 @@ def test_the_same_device_several_times_is_one_of_them(server):
     server.pass_time(5.0)
     (event,) = server.events.values()
     assert (event.note, event.count) == ("GPU-0003: XID 79", 2)
+
+
+def test_what_is_told_once_more_of_one_fault_in_that_moment_is_its_event(server):
+    server.ail(3, cause="XID")
+    server.pass_time(0.5)
+    server.ail(3, "XID 79; the driver asks for a reboot", cause="XID")
+    server.ail(3, "off the bus", cause="Lost")
+    server.pass_time(5.0)
+    assert [(event.note, event.count) for event in server.events.values()] == [
+        ("GPU-0003: XID 79; the driver asks for a reboot", 1),
+        ("GPU-0003: off the bus", 1),
+    ]
+
+
+def test_the_event_of_many_devices_says_what_the_driver_asks_for(server):
+    for text in ("XID 79", "XID 79; the driver asks for a reboot"):
+        for number in range(8):
+            server.ail(number, text, cause="XID")
+        server.pass_time(0.5)
+    server.pass_time(5.0)
+    (note,) = server.notes
+    assert note.startswith("8 devices: GPU-0000: XID 79; the driver asks for a reboot; as well as GPU-0001")
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 from nvdp.commands.status_text import build_text, no_style
 from nvdp.metrics import catalog
 from nvdp.metrics.gauges import build_gauges
+from nvdp.model.health import Ailment
 from nvdp.model.inventory import Fault, MigMode, UnreadableInstance
 from nvdp.model.reasons import Cause, Reason
 from nvdp.planning.diagnosis import diagnose
@@ -131,6 +132,22 @@ def test_from_a_fault_of_one_to_one_of_all_and_back_each_change_is_told_once(nod
     assert see(A, M0, M1) == [("DeviceUnhealthy", A)]
     assert see(A, M1) == [("DeviceRecovered", M0)]
     assert see() == [("DeviceRecovered", M1)]
+
+
+def test_what_the_driver_asks_for_is_told_once_of_whom_the_fault_was_told(node):
+    def see(action, *uuids):
+        before = len(node.record.told)
+        fault = Ailment(cause=Cause.XID, text="XID 79", since=0.0, xid=79, action=action)
+        node.scan(cut(0, "1g.10gb", "1g.10gb"), gpu(1), ailments=dict.fromkeys(uuids, fault))
+        node.run(0.1)
+        return [text.partition(" ")[0] for _, text in node.record.told[before:]]
+
+    assert see("", A, M1) == [M1]
+    assert see("GPUReset", A, M1) == [M1]
+    assert see("", A, M0, M1) == [A]
+    assert see("GPUReset", A, M0, M1) == [A]
+    for action in ("", "GPUReset"):
+        assert see(action, A, M0, M1) == []
 
 
 def test_the_status_shows_each_gpu_with_its_mig_devices_under_it_and_a_mode_that_is_pending(node):
