@@ -537,6 +537,18 @@ def test_a_reference_by_index_is_pinned_when_a_gpu_that_it_names_appears():
     assert node.healthy(GPU) == [A]
 
 
+def test_a_driver_that_is_let_go_of_for_a_reset_is_taken_back_after_a_minute_though_nothing_else_happens():
+    node = started(parse("health: {releaseForReset: true}"))
+    node.scan(*TWO, ailments={B: msgspec.structs.replace(ailment(Cause.XID), action="GPUReset")}, busy=())
+    node.run(0.1)
+    assert [order.by for order in node.pauses[1:]] == ["health.releaseForReset"]
+    node.scan(*TWO, ailments=dict.fromkeys((A, B), ailment(Cause.DRIVER_PAUSED)), state=DriverState.PAUSED)
+    node.run(59.8)
+    assert len(node.pauses) == 2
+    node.run(0.2)
+    assert node.pauses[2:] == [None]
+
+
 # the kubelet
 
 

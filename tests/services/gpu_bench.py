@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from nvdp.config.schema import HealthSettings, Recovery
@@ -23,6 +23,7 @@ CALL_TIMEOUT_S = 5.0  # no call that returns takes as long, however busy the mac
 HURRIED_S = 0.4
 REMOVE_AFTER_S = 60.0
 HOLD_OFF = build_duration(seconds=0.2)
+HEALTH = HealthSettings(recovery=Recovery(hold_off=HOLD_OFF, max_hold_off=HOLD_OFF))
 NO_NODES = NodeView(Path("/nowhere"), is_host=False)
 
 
@@ -36,6 +37,7 @@ class Bench:
         sysfs: Sysfs | None = None,
         nodes: NodeView = NO_NODES,
         call_timeout_s: float = CALL_TIMEOUT_S,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.children = children
         self.posts: list[GpusScanned] = []
@@ -54,6 +56,7 @@ class Bench:
             observer=self,
             sysfs=sysfs,
             nodes=nodes,
+            clock=clock,
             first_probe_delay_s=0.1,
         )
         self.configure(call_timeout_s=call_timeout_s)
@@ -64,12 +67,13 @@ class Bench:
         rescan_interval_s: float = RESCAN_S,
         remove_after_s: float = REMOVE_AFTER_S,
         call_timeout_s: float = CALL_TIMEOUT_S,
+        **others,
     ) -> None:
         self.service.configure(
             rescan_interval_s=rescan_interval_s,
             remove_after_s=remove_after_s,
             call_timeout_s=call_timeout_s,
-            health=HealthSettings(recovery=Recovery(hold_off=HOLD_OFF, max_hold_off=HOLD_OFF)),
+            **{"health": HEALTH, **others},
         )
 
     def hurry(self, call_timeout_s: float = HURRIED_S) -> None:
@@ -151,7 +155,10 @@ class NodeFile:
         self._fresh = directory / "fresh.yaml"
         self.write()
 
-    def write(self, *lines: str, gpus: int = 4) -> None:
-        cards = [f"- {{model: t4, uuid: GPU-{name}, numa: {n % 2}}}" for n, name in enumerate(self.NAMES[:gpus])]
+    def write(self, *lines: str, gpus: int = 4, busy: Collection[int] = ()) -> None:
+        """On the ``busy`` ones a process draws."""
+        drawing = [f", processes: [{{pid: {n + 1}, graphics: true}}]" if n in busy else "" for n in range(gpus)]
+        names = enumerate(self.NAMES[:gpus])
+        cards = [f"- {{model: t4, uuid: GPU-{name}, numa: {n % 2}{drawing[n]}}}" for n, name in names]
         self._fresh.write_text("\n".join(["gpus:", *cards, *lines]) if gpus else "\n".join(lines))
         self._fresh.rename(self.path)

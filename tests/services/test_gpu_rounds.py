@@ -1,0 +1,125 @@
+"""How the service that knows the GPUs goes about faults: with real NVML children, and time that can be let pass."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from nvdp.config.schema import HealthSettings
+from nvdp.model.deviceref import parse_device_ref
+from nvdp.model.pause import Pause
+from nvdp.model.reasons import Cause
+from nvdp.model.status import DriverState
+from nvdp.nvml.children import NvmlChildren
+from tests.services.gpu_bench import Bench, NodeFile, is_ready
+
+HOLD_OFF_S = HealthSettings().recovery.hold_off.seconds
+XID = "events: [{gpu: 1, xid: 48}]"
+ASKS = "conditions: [{gpu: 1, recoveryAction: GPUReset}]"
+
+
+class Clock:
+    """Real time, from which some is left out."""
+
+    def __init__(self) -> None:
+        self._skipped_s = 0.0
+
+    def __call__(self) -> float:
+        return time.monotonic() + self._skipped_s
+
+    def skip(self, seconds: float) -> None:
+        self._skipped_s += seconds
+
+
+@pytest.fixture
+def node(tmp_path) -> NodeFile:
+    return NodeFile(tmp_path)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def bench(node, clock):
+    made = Bench(NvmlChildren(simulated=str(node.path)), clock=clock)
+    yield made
+    made.service.stop()
+
+
+def begin(bench, **health):
+    bench.configure(health=HealthSettings(**health))
+    bench.service.start()
+    bench.wait_healthy(4)
+    bench.wait_scans(1)  # every GPU is watched
+
+
+def lose_driver(bench, node):
+    """It is loaded as before, and answers nobody; and the end of that."""
+    node.write(XID, "faults: [{call: nvmlDeviceGetCount, error: Unknown}]")
+    bench.wait(lambda post: post.driver.state is DriverState.LOST)
+    return lambda: node.write(XID)
+
+
+def pause(bench, node):
+    bench.service.pause(Pause(by="nvdp pause", since=0.0))
+    bench.wait(lambda post: post.driver.state is DriverState.PAUSED)
+    return bench.service.resume
+
+
+@pytest.mark.parametrize("interrupt", [lose_driver, pause])
+def test_no_gpu_recovers_while_nobody_can_tell_and_the_hold_off_begins_anew_afterwards(bench, node, clock, interrupt):
+    begin(bench)
+    node.write(XID)
+    bench.wait_causes(one="XID")
+    bench.wait_scans()
+    clock.skip(HOLD_OFF_S - 10)
+    bench.wait_scans()
+    assert bench.posts[-1].ailments.keys() == {"GPU-one"}
+
+    end = interrupt(bench, node)
+    clock.skip(20)
+    end()
+    bench.wait(is_ready)
+    bench.wait_scans()
+    assert {uuid: one.cause for uuid, one in bench.posts[-1].ailments.items()} == {"GPU-one": Cause.XID}
+
+    clock.skip(HOLD_OFF_S - 10)
+    bench.wait_scans()
+    assert bench.posts[-1].ailments.keys() == {"GPU-one"}
+    clock.skip(10)
+    bench.wait_healthy(4)
+
+
+def test_who_computes_or_draws_is_asked_of_all_gpus_once_one_asks_for_a_reset_and_releasing_is_allowed(bench, node):
+    begin(bench, release_for_reset=True)
+    node.write(busy=[2])
+    bench.wait_scans()
+    assert bench.posts[-1].busy is None
+    node.write(ASKS, busy=[2])
+    bench.wait(lambda post: post.busy == ("GPU-two",))
+    node.write(ASKS)
+    bench.wait(lambda post: post.busy == ())
+    node.write(ASKS, "faults: [{call: nvmlDeviceGetComputeRunningProcesses, gpu: 3, error: Unknown}]")
+    bench.wait(lambda post: post.busy == ("GPU-three",))  # nobody knows
+    bench.configure(health=HealthSettings())
+    bench.wait(lambda post: post.busy is None)
+
+
+def test_clearing_an_index_means_the_gpu_that_has_it_now_and_a_slot_also_one_that_is_gone(bench, node):
+    begin(bench)
+    node.write("events: [{gpu: 2, xid: 48}]")
+    bench.wait_causes(two="XID")
+    node.write("events: [{gpu: GPU-two, xid: 48}]", "removed: [1]")
+    post = bench.wait(lambda post: {gpu.uuid: gpu.index for gpu in post.inventory.gpus}["GPU-two"] == 1)
+    (gone,) = (gpu for gpu in post.inventory.gpus if gpu.uuid == "GPU-one")
+    assert gone.index == 1
+
+    uuid, left = bench.service.clear(parse_device_ref("1"))
+    assert (uuid, left) == ("GPU-two", None)
+    bench.wait_causes(one="Vanished")
+    uuid, left = bench.service.clear(parse_device_ref(gone.pci))
+    assert (uuid, left.cause) == ("GPU-one", Cause.VANISHED)
+    assert bench.service.clear(parse_device_ref("3")) is None
