@@ -164,6 +164,9 @@ class Supervisor:
         """Let go of the driver for a while, if it is time; have holders, who come to light late, asked accordingly."""
         plan = self._planner.plan
         is_held = not self._planner.are_holders_known(self._held) or plan is None or any(plan.holders.values())
+        if self._seen is not None and self._seen.inventory is not None:
+            untold = self._with.adoption.find_untold(self._seen.inventory, self._seen.ailments)
+            self._with.steering.exclude(untold)
         self._with.steering.consider(self._seen, held=is_held)
         if self._asks_often != (self._planner.waits or self._with.steering.watches_holders):
             self._asks_often = not self._asks_often

@@ -549,6 +549,34 @@ def test_a_driver_that_is_let_go_of_for_a_reset_is_taken_back_after_a_minute_tho
     assert node.pauses[2:] == [None]
 
 
+def test_an_excluded_gpu_neither_has_the_driver_let_go_of_nor_keeps_it_from_being_let_go_of():
+    config = parse(f"health: {{releaseForReset: true}}\ndevices: {{exclude: [{B}]}}")
+    node = started(config)
+    asks = msgspec.structs.replace(ailment(Cause.XID), action="GPUReset")
+    node.scan(*TWO, ailments={B: asks}, busy=())
+    node.run(1.0)
+    assert node.pauses == [None]
+    assert node.configured[-1]["excluded"] == {B}
+    node.scan(*TWO, ailments={A: asks, B: asks}, busy=(B,))
+    node.run(1.0)
+    (order,) = node.pauses[1:]
+    assert order.note == "GPU 0 (0000:10:00.0) asks for a reset and all are idle, for 60s"
+
+
+def test_an_exclusion_that_comes_or_goes_by_an_edit_counts_at_once():
+    node = started(parse("health: {releaseForReset: true}"))
+    assert node.configured[-1]["excluded"] == frozenset()
+    node.scan(*TWO, ailments={B: msgspec.structs.replace(ailment(Cause.XID), action="GPUReset")}, busy=(A,))
+    node.run(1.0)
+    node.read(parse("health: {releaseForReset: true}\ndevices: {exclude: [0]}"), text=b"2")
+    node.run(1.0)
+    assert [order.by for order in node.pauses[1:]] == ["health.releaseForReset"]
+    assert node.configured[-1]["excluded"] == {A}
+    node.read(parse("health: {releaseForReset: true}"), text=b"3")
+    node.run(1.0)
+    assert node.configured[-1]["excluded"] == frozenset()
+
+
 # the kubelet
 
 

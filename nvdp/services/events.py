@@ -53,7 +53,7 @@ class GpusScanned(msgspec.Struct, frozen=True, kw_only=True):
     is the wall time of the last complete scan, which may be long before this event. ``records`` are what must outlive
     the process about faults; ``recoveries`` say why GPUs are Healthy again that were not at the event before. ``busy``
     are the GPUs on which processes compute; None where it was not asked, which is only done while a GPU asks for a
-    reset.
+    reset. Excluded GPUs are not asked, and ask in vain.
     """
 
     driver: DriverStatus

@@ -132,19 +132,21 @@ class GpuService:
         call_timeout_s: float,
         source: Source | None = None,
         health: HealthSettings | None = None,
+        excluded: frozenset[str] = frozenset(),
     ) -> None:
         """New intervals and limits, in seconds, from the next wait or scan on, and new rules of health.
 
-        Another ``source`` is looked into at once.
+        Another ``source`` is looked into at once. What happens to ``excluded`` GPUs is neither counted nor told.
         """
         if health is not None:
             with self._hearing:
-                self._health.configure(health)
+                self._health.configure(health, excluded=excluded)
         self._rounds.settings = Settings(
             rescan_interval_s=rescan_interval_s,
             remove_after_s=remove_after_s,
             call_timeout_s=call_timeout_s,
             asks_who_computes=health is not None and health.release_for_reset,
+            excluded=excluded,
         )
         if source is not None:
             self._nodes.use_driver_root(source.driver_root)
@@ -291,9 +293,7 @@ class GpuService:
             wall=self._wall(),
         )
         posted = self._posted
-        if not always and posted is not None:
-            same_time = msgspec.structs.replace(event, at=posted.at, wall=posted.wall)
-            if same_time == posted:
-                return
-        self._posted = event
-        self._post_event(event)
+        same_time = msgspec.structs.replace(posted, at=event.at, wall=event.wall) if posted is not None else None
+        if always or event != same_time:
+            self._posted = event
+            self._post_event(event)

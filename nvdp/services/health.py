@@ -110,6 +110,7 @@ class HealthWatch:
         self._clock = clock
         self._wall = wall
         self._rules = build_rules(HealthSettings(), known.variables)
+        self._excluded: frozenset[str] = frozenset()
         self._courses = {uuid: resume_course(record, boot_id=known.boot_id) for uuid, record in known.records.items()}
         self._heard: dict[tuple[object, ...], tuple[int, float]] = {}
         self._recoveries: dict[str, str] = {}
@@ -126,9 +127,13 @@ class HealthWatch:
         times = [find_next_look(course, self._rules.recovery) for course in self._courses.values()]
         return min((at for at in times if at is not None), default=None)
 
-    def configure(self, settings: HealthSettings) -> None:
-        """New rules, for what happens from now on; faults that are open stay open, and recover by the new rules."""
+    def configure(self, settings: HealthSettings, *, excluded: frozenset[str] = frozenset()) -> None:
+        """New rules, for what happens from now on; faults that are open stay open, and recover by the new rules.
+
+        What happens to ``excluded`` GPUs is remembered, should they be ours one day, but neither counted nor told.
+        """
         self._rules = build_rules(settings, self._variables)
+        self._excluded = excluded
 
     def hear(self, session: int, event: Xid | Ecc) -> bool:
         """The driver reported something. True if it is fatal: the GPU is to be looked at soon.
@@ -155,7 +160,8 @@ class HealthWatch:
 
     def _take_xid(self, uuid: str, xid: int, *, instance: InstanceRef | None) -> bool:
         judged = self._rules.policy.judge(xid)
-        self._observer.xid_seen(uuid, xid, judged.verdict.value)
+        if uuid not in self._excluded:
+            self._observer.xid_seen(uuid, xid, judged.verdict.value)
         if judged.verdict is Verdict.IGNORED:
             return False
         self._advance(uuid, FatalEvent(xid=xid, needs_reset=judged.xid_class is XidClass.RESET, instance=instance))
@@ -163,7 +169,8 @@ class HealthWatch:
 
     def _take_memory_error(self, uuid: str, *, double: bool) -> bool:
         """Single-bit errors were corrected, and are only counted. Those of two bits count as XID 48 does."""
-        self._observer.memory_error_seen(uuid, "double" if double else "single")
+        if uuid not in self._excluded:
+            self._observer.memory_error_seen(uuid, "double" if double else "single")
         if double and self._rules.policy.heeds_double_bit_events:
             self._advance(uuid, FatalEvent())
             return True
@@ -262,7 +269,7 @@ class HealthWatch:
         now = self._clock()
         after = advance(before, [value], now=now, wall=self._wall(), rules=self._rules.recovery)
         self._courses[uuid] = after
-        if is_flapping(before, after):
+        if is_flapping(before, after) and uuid not in self._excluded:
             hold_off_s = compute_hold_off(after.record, self._rules.recovery)
             text = f"{uuid}: the third relapse within an hour; recovers after {hold_off_s:g}s without a fault now"
             self._log(Reason.DEVICE_FLAPPING, text, device=uuid)

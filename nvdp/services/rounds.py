@@ -36,12 +36,16 @@ _UNANSWERED: Final = "the pause is over, and the driver has not answered yet"
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """Intervals and limits, in seconds, and whether to look who computes once a GPU asks for a reset."""
+    """Intervals and limits, in seconds, and whether to look who computes once a GPU asks for a reset.
+
+    That is none of the ``excluded`` GPUs, and they are not looked at for it.
+    """
 
     rescan_interval_s: float = 10.0
     remove_after_s: float = 300.0
     call_timeout_s: float = 5.0
     asks_who_computes: bool = False
+    excluded: frozenset[str] = frozenset()
 
 
 class Parts(msgspec.Struct, frozen=True, kw_only=True):
@@ -235,14 +239,17 @@ class Rounds:
         self.busy = self._find_busy(scanned) if self.settings.asks_who_computes else None
 
     def _find_busy(self, scanned: Scanned) -> tuple[str, ...] | None:
-        """The GPUs on which processes compute, or may; None while no GPU asks for a reset."""
-        wishes = (vitals.recovery_action or "" for vitals in scanned.vitals.values())
+        """The GPUs of ours on which processes compute, or may; None while none of ours asks for a reset."""
+        excluded = self.settings.excluded
+        wishes = (vitals.recovery_action or "" for uuid, vitals in scanned.vitals.items() if uuid not in excluded)
         if not asks_for_reset(wishes):
             return None
         gpus, skip = scanned.inventory.gpus, tuple(self._with.roll.skipped)
         limit_s = self.settings.call_timeout_s
         busy = []
         for gpu in gpus:
+            if gpu.uuid in excluded:
+                continue
             ref = GpuRef(
                 index=gpu.index, count=len(gpus) + len(scanned.inventory.unreadable), pci=gpu.pci, uuid=gpu.uuid
             )

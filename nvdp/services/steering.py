@@ -40,6 +40,7 @@ class Gpus(Protocol):
         call_timeout_s: float,
         source: Source,
         health: HealthSettings,
+        excluded: frozenset[str] = frozenset(),
     ) -> None: ...
 
     def pause(self, pause: Pause, /) -> None: ...
@@ -68,6 +69,7 @@ class Steering:
         self._clock = clock
         self._wall = wall
         self._config: Config | None = None
+        self._excluded: frozenset[str] = frozenset()
         self._ordered = ordered
         self._by_file: Pause | None = None
         self._released: Pause | None = None
@@ -86,18 +88,19 @@ class Steering:
         if config is None or config is self._config:
             return
         is_first, self._config = self._config is None, config
-        self._gpus.configure(
-            rescan_interval_s=config.devices.rescan_interval.seconds,
-            remove_after_s=config.devices.remove_after.seconds,
-            call_timeout_s=config.health.call_timeout.seconds,
-            source=build_source(config),
-            health=config.health,
-        )
+        self._configure_gpus(config)
         if not config.devices.paused:
             self._by_file = None
         elif self._by_file is None:
             self._by_file = Pause(by=f"{FILE_KEY} of {config.name}", since=self._wall())
         self._follow(is_first=is_first)
+
+    def exclude(self, uuids: frozenset[str]) -> None:
+        """From now on these GPUs are none of ours: nothing is done, or left undone, because of them."""
+        if uuids != self._excluded:
+            self._excluded = uuids
+            if self._config is not None:
+                self._configure_gpus(self._config)
 
     def order(self, pause: Pause | None) -> None:
         """An operator's word: let go of the driver, or (None) take it back, should nothing else speak against it."""
@@ -107,7 +110,7 @@ class Steering:
         self._follow()
 
     def consider(self, scan: GpusScanned | None, *, held: bool) -> None:
-        """Let go of the driver for a while, where the file allows it: a GPU asks for a reset, and all are idle.
+        """Let go of the driver for a while, where the file allows it: a GPU of ours asks for a reset, and all are idle.
 
         ``held`` is whether pods hold anything of ours, or whether nobody knows.
         """
@@ -117,15 +120,25 @@ class Steering:
                 self._follow()
             self.watches_holders = False
             return
-        asked, idle = _judge(scan)
+        asked, idle = _judge(scan, self._excluded)
         self.watches_holders = asked is True
         self._release = advance_release(self._release, now=self._clock(), asked=asked, idle=idle, held=held)
         is_released = self._release.ends_at is not None
         if is_released == (self._released is not None):
             return
-        note = f"{_name_asking(scan)} a reset and all are idle, for {RELEASED_S:g}s"
+        note = f"{_name_asking(scan, self._excluded)} a reset and all are idle, for {RELEASED_S:g}s"
         self._released = Pause(by=RELEASE_KEY, note=note, since=self._wall()) if is_released else None
         self._follow()
+
+    def _configure_gpus(self, config: Config) -> None:
+        self._gpus.configure(
+            rescan_interval_s=config.devices.rescan_interval.seconds,
+            remove_after_s=config.devices.remove_after.seconds,
+            call_timeout_s=config.health.call_timeout.seconds,
+            source=build_source(config),
+            health=config.health,
+            excluded=self._excluded,
+        )
 
     def _follow(self, *, is_first: bool = False) -> None:
         """Tell the service what follows from the origins, and everybody what changed."""
@@ -150,21 +163,21 @@ def _ends_by(pause: Pause) -> str:
     return "itself, or by nvdp resume" if pause.by == RELEASE_KEY else "nvdp resume"
 
 
-def _judge(scan: GpusScanned | None) -> tuple[bool | None, bool]:
-    """Whether a GPU asks for a reset (None: nobody knows), and whether nobody computes on any."""
+def _judge(scan: GpusScanned | None, excluded: frozenset[str]) -> tuple[bool | None, bool]:
+    """Whether a GPU of ours asks for a reset (None: nobody knows), and whether nobody computes on any."""
     if scan is None or any(ailment.cause in _UNASKED for ailment in scan.ailments.values()):
         return None, False
-    actions = (ailment.action for ailment in scan.ailments.values())
-    return asks_for_reset(actions), scan.busy is not None and not scan.busy
+    actions = (ailment.action for uuid, ailment in scan.ailments.items() if uuid not in excluded)
+    return asks_for_reset(actions), scan.busy is not None and excluded.issuperset(scan.busy)
 
 
-def _name_asking(scan: GpusScanned | None) -> str:
+def _name_asking(scan: GpusScanned | None, excluded: frozenset[str]) -> str:
     """``GPU 3 (0000:47:00.0) asks for``: the GPUs that do, by index and PCI address."""
     gpus = order_gpus(scan.inventory.gpus) if scan is not None and scan.inventory is not None else ()
     ailments = scan.ailments if scan is not None else {}
     names = [
         f"GPU {gpu.index}{f' ({gpu.pci})' if gpu.pci else ''}"
         for gpu in gpus
-        if gpu.uuid in ailments and asks_for_reset([ailments[gpu.uuid].action])
+        if gpu.uuid not in excluded and gpu.uuid in ailments and asks_for_reset([ailments[gpu.uuid].action])
     ]
     return f"{join_some(names) or 'a GPU'} {'ask' if len(names) > 1 else 'asks'} for"

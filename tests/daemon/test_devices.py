@@ -109,7 +109,12 @@ def test_a_node_may_exclude_all_its_cards(kubelet, start, config_map):
 def test_how_an_excluded_card_fares_is_none_of_our_business(kubelet, start, machine, config_map):
     daemon = start(devices(exclude=["1"]))
     wait_healthy(kubelet, ALL - {gpu_uuid(1)})
+    daemon.look_again()
+    machine.change(events=[{"gpu": 1, "xid": 13}, {"gpu": 2, "xid": 13}])
+    daemon.wait_metric(1, "nvdp_xid_events_total", uuid=gpu_uuid(2), xid="13", verdict="ignored")
+    assert not has_series(daemon, "nvdp_xid_events_total", uuid=gpu_uuid(1))
     machine.change(lost=["1", "2"])
+    daemon.look()
     wait_healthy(kubelet, ALL - {gpu_uuid(1), gpu_uuid(2)})
     daemon.wait_metric(1, "nvdp_device_health_changes_total", uuid=gpu_uuid(2), to="unhealthy")
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import time
+from collections import Counter
 
 import pytest
 
 from nvdp.config.schema import HealthSettings
 from nvdp.model.deviceref import parse_device_ref
 from nvdp.model.pause import Pause
-from nvdp.model.reasons import Cause
+from nvdp.model.reasons import Cause, Reason
 from nvdp.model.status import DriverState
 from nvdp.nvml.children import NvmlChildren
 from tests.services.gpu_bench import Bench, NodeFile, is_ready
@@ -49,8 +51,8 @@ def bench(node, clock):
     made.service.stop()
 
 
-def begin(bench, **health):
-    bench.configure(health=HealthSettings(**health))
+def begin(bench, *, excluded=frozenset(), **health):
+    bench.configure(health=HealthSettings(**health), excluded=excluded)
     bench.service.start()
     bench.wait_healthy(4)
     bench.wait_scans(1)  # every GPU is watched
@@ -106,6 +108,42 @@ def test_who_computes_or_draws_is_asked_of_all_gpus_once_one_asks_for_a_reset_an
     bench.wait(lambda post: post.busy == ("GPU-three",))  # nobody knows
     bench.configure(health=HealthSettings())
     bench.wait(lambda post: post.busy is None)
+
+
+def test_an_excluded_gpu_is_not_asked_who_uses_it_and_asks_for_a_reset_in_vain(bench, node):
+    begin(bench, release_for_reset=True, excluded=frozenset({"GPU-two"}))
+    unread = "faults: [{call: nvmlDeviceGetComputeRunningProcesses, gpu: 2, hang: true}]"
+    node.write(ASKS, unread, busy=[2, 3])
+    bench.wait(lambda post: post.busy == ("GPU-three",))
+    node.write(ASKS.replace("1", "2"), unread, busy=[2, 3])
+    bench.wait(lambda post: post.busy is None)
+    assert not bench.timeouts
+
+
+def test_what_happens_to_an_excluded_gpu_is_remembered_and_neither_counted_nor_told(bench, node, clock):
+    begin(bench, excluded=frozenset({"GPU-one"}))
+    events = []
+    for relapse in range(4):
+        events += [{"gpu": number, "xid": 48} for number in (1, 2)]
+        events += [{"gpu": number, "ecc": "single"} for number in (1, 2)]
+        node.write(f"events: {json.dumps(events)}")
+        bench.wait_causes(one="XID", two="XID")
+        bench.wait_scans()
+        clock.skip(HOLD_OFF_S * 2**relapse)
+        bench.wait_healthy(4)
+    bench.wait(lambda _: len(bench.heard) == 8)
+    assert Counter(bench.heard) == {("GPU-two", 48, "fatal"): 4, ("GPU-two", "single"): 4}
+    flapping = [fields["device"] for reason, _, fields in bench.lines if reason is Reason.DEVICE_FLAPPING]
+    assert set(flapping) == {"GPU-two"}
+    assert bench.posts[-1].records["GPU-one"].relapses == 3
+
+    bench.configure(health=HealthSettings())  # it is ours again, and trusted as little as the other
+    events.append({"gpu": 1, "xid": 48})
+    node.write(f"events: {json.dumps(events)}")
+    bench.wait_causes(one="XID")
+    bench.wait(lambda _: len(bench.heard) == 9)
+    assert bench.heard[-1] == ("GPU-one", 48, "fatal")
+    assert bench.lines[-1][2]["device"] == "GPU-one"
 
 
 def test_clearing_an_index_means_the_gpu_that_has_it_now_and_a_slot_also_one_that_is_gone(bench, node):

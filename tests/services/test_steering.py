@@ -28,6 +28,7 @@ class Steered:
         self.held = False
         self.told = []  # what the service of the GPUs was told last: paused by whom, or None
         self.lines = []
+        self.settings = {}
         self.steering = Steering(
             self,
             ordered=None,
@@ -143,3 +144,36 @@ def test_the_files_pause_and_an_operators_outlast_it():
     assert node.consider() == []
     node.steering.configure(ON)
     assert node.told[-1] is None
+
+
+def test_an_excluded_gpu_neither_asks_nor_keeps_others_waiting_also_before_the_next_scan():
+    node = Steered()
+    node.steering.exclude(frozenset({uuid(2)}))
+    assert node.see(asking(2)) == []
+    assert not node.steering.watches_holders
+    assert node.see(asking(1, 2), busy=(uuid(2),)) == [RELEASE_KEY]
+    assert "(GPU 1 (0000:11:00.0) asks for" in node.lines[-1][1]
+
+    node = Steered()
+    assert node.see(asking(1), busy=(uuid(0), uuid(2))) == []
+    node.steering.exclude(frozenset({uuid(2)}))
+    assert node.consider() == []  # GPU 0 is in use, too
+    node.steering.exclude(frozenset({uuid(0), uuid(2)}))
+    assert node.consider() == [RELEASE_KEY]
+
+
+def test_while_nobody_knows_of_an_excluded_gpu_nobody_knows_of_the_others():
+    node = Steered()
+    node.steering.exclude(frozenset({uuid(2)}))
+    assert node.see({**asking(1), uuid(2): ailment(Cause.DRIVER_LOST)}) == []
+    assert not node.steering.watches_holders
+
+
+def test_the_service_of_the_gpus_knows_who_is_excluded_under_whichever_configuration():
+    node = Steered(config=None)
+    node.steering.exclude(frozenset({uuid(2)}))
+    assert node.settings == {}
+    node.steering.configure(ON)
+    assert node.settings["excluded"] == {uuid(2)}
+    node.steering.exclude(frozenset())
+    assert (node.settings["excluded"], node.settings["health"]) == (frozenset(), ON.health)
