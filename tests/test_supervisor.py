@@ -577,6 +577,16 @@ def test_an_exclusion_that_comes_or_goes_by_an_edit_counts_at_once():
     assert node.configured[-1]["excluded"] == frozenset()
 
 
+def test_gpus_that_come_and_are_gone_are_told_but_for_excluded_ones():
+    old, other, new = gpu(0), gpu(1, product="NVIDIA T4"), gpu(2, product="NVIDIA T400")
+    node = started(parse(f"devices: {{exclude: [{B}]}}"), gpus=[old])
+    for gpus in ([old, other, new], [new], [new, other]):
+        node.scan(*gpus)
+        node.run(1.0)
+    assert node.record.texts(Reason.DEVICE_ADDED) == ["NVIDIA T400 was added"]
+    assert node.record.texts(Reason.DEVICE_REMOVED) == ["NVIDIA A10 was removed"]
+
+
 # the kubelet
 
 

@@ -1,15 +1,14 @@
 """Who is there: the GPUs that scans find, miss, or have to leave out, from one scan to the next.
 
-The rules are ``planning/presence``'s; this keeps what they need, and tells of GPUs that came and went.
+The rules are ``planning/presence``'s; this keeps what they need.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from nvdp.log import Log
 from nvdp.model.inventory import GpuRef, Inventory
-from nvdp.model.reasons import Cause, Reason
+from nvdp.model.reasons import Cause
 from nvdp.nvml.frames import COMMON_ANCESTOR_CALL, Scanned
 from nvdp.nvml.outcomes import Hung, is_gpus_fault
 from nvdp.planning.presence import (
@@ -39,12 +38,10 @@ class RollCall:
         self,
         *,
         remembered: Inventory | None,
-        log: Log,
         clock: Callable[[], float],
         wall: Callable[[], float],
     ) -> None:
         self._remembered = remembered
-        self._log = log
         self._clock = clock
         self._wall = wall
         self.presence: Presence | None = None
@@ -93,15 +90,11 @@ class RollCall:
 
     def take(self, scanned: Scanned) -> Presence:
         """A scan is complete; what is known now."""
-        before = self.presence
         # A GPU to be left out that was not met is gone, or another card has its place now: the next scan will tell.
         self.silenced = {key: entry for key, entry in self.silenced.items() if entry.ref in scanned.skipped}
         entries = self.silenced.values()
-        presence = merge_scan(before, scanned.inventory, entries, now=self._clock(), wall=self._wall())
-        self.presence = presence
-        if before is not None:
-            self._tell(Reason.DEVICE_ADDED, "was added", presence, before)
-        return presence
+        self.presence = merge_scan(self.presence, scanned.inventory, entries, now=self._clock(), wall=self._wall())
+        return self.presence
 
     def lose_driver(self, text: str) -> None:
         """NVML failed as a whole."""
@@ -124,19 +117,9 @@ class RollCall:
 
     def expire(self, *, remove_after_s: float) -> None:
         """Forget who has been absent for too long."""
-        before = self.presence
-        if before is not None:
-            self.presence = expire(before, now=self._clock(), remove_after_s=remove_after_s)
-            self._tell(Reason.DEVICE_REMOVED, "was removed", before, self.presence)
+        if self.presence is not None:
+            self.presence = expire(self.presence, now=self._clock(), remove_after_s=remove_after_s)
 
     def find_next_expiry(self, *, remove_after_s: float) -> float | None:
         """When ``expire`` has something to do (monotonic seconds)."""
         return find_next_expiry(self.presence, remove_after_s=remove_after_s) if self.presence is not None else None
-
-    def _tell(self, reason: Reason, what: str, more: Presence, less: Presence) -> None:
-        """Log the GPUs of ``more`` that are not in ``less``."""
-        known = {sighting.gpu.uuid for sighting in less.sightings}
-        for sighting in more.sightings:
-            gpu = sighting.gpu
-            if gpu.uuid not in known:
-                self._log(reason, f"{gpu.product or 'a GPU'} {what}", device=gpu.uuid, index=gpu.index, pci=gpu.pci)

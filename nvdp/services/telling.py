@@ -1,4 +1,4 @@
-"""What the supervisor tells the world about: plans that follow one another, and devices that turned Unhealthy or well.
+"""What the supervisor tells the world about: plans that follow one another, devices that come, go, ail or are well.
 
 Belongs to the main thread. What is worth telling is decided by ``planning/announcing`` and its neighbours.
 """
@@ -17,6 +17,7 @@ from nvdp.model.mps import MpsView
 from nvdp.model.reasons import Cause
 from nvdp.planning.ailing import drop_partial, list_parts
 from nvdp.planning.announcing import announce_emptied, announce_plan
+from nvdp.planning.arrivals import announce_arrivals
 from nvdp.planning.devices import Device, list_instances
 from nvdp.planning.health_news import Around, announce_health, keep_actions
 from nvdp.planning.layout_news import announce_late_holders, announce_layouts, announce_unread_memory
@@ -43,6 +44,7 @@ class Telling:
         self._ailing: Mapping[str, Ailment] = {}
         self._told: Mapping[str, Ailment] = {}  # the same, but for pauses, through which what was told stands
         self._inventory: Inventory | None = None
+        self._untold: AbstractSet[str] = frozenset()
         self._mps: MpsView | None = None
         self._told_of_mps = Told()
         self._pending: Mapping[str, Pending] = {}
@@ -55,6 +57,8 @@ class Telling:
         assert after is not None
         known = tuple(holders)
         self._inventory = after
+        self._announce(announce_arrivals(before, after, untold=untold | self._untold))  # who is gone was untold before
+        self._untold = untold
         self._announce(announce_layouts(before, after, untold=untold, holders=known))
 
         devices = {device.uuid: device for device in _list_devices(after) if device.uuid not in untold}

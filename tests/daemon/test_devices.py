@@ -113,12 +113,20 @@ def test_how_an_excluded_card_fares_is_none_of_our_business(kubelet, start, mach
     machine.change(events=[{"gpu": 1, "xid": 13}, {"gpu": 2, "xid": 13}])
     daemon.wait_metric(1, "nvdp_xid_events_total", uuid=gpu_uuid(2), xid="13", verdict="ignored")
     assert not has_series(daemon, "nvdp_xid_events_total", uuid=gpu_uuid(1))
+    machine.change(events=[], removed=["1", "2"])
+    daemon.look()
+    daemon.log.wait_for("DeviceRemoved")
+    machine.heal()
+    daemon.look()
+    wait_healthy(kubelet, ALL - {gpu_uuid(1)})
+    for reason in ("DeviceRemoved", "DeviceAdded"):
+        assert [line["device"] for line in daemon.log.of(reason)] == [gpu_uuid(2)], reason
     machine.change(lost=["1", "2"])
     daemon.look()
     wait_healthy(kubelet, ALL - {gpu_uuid(1), gpu_uuid(2)})
-    daemon.wait_metric(1, "nvdp_device_health_changes_total", uuid=gpu_uuid(2), to="unhealthy")
+    daemon.wait_metric(2, "nvdp_device_health_changes_total", uuid=gpu_uuid(2), to="unhealthy")
 
-    assert [line["device"] for line in daemon.log.of("DeviceUnhealthy")] == [gpu_uuid(2)]
+    assert [line["device"] for line in daemon.log.of("DeviceUnhealthy")] == [gpu_uuid(2)] * 2
     for name in ("nvdp_device_healthy", "nvdp_device_unhealthy_info", "nvdp_device_health_changes_total"):
         assert has_series(daemon, name, uuid=gpu_uuid(2)), name
         assert not has_series(daemon, name, uuid=gpu_uuid(1)), name

@@ -118,7 +118,7 @@ def test_a_gpu_that_its_session_has_lost_for_good_is_found_well_by_a_session_of_
     bench.wait(lambda post: post.inventory is not None and post.inventory.unreadable != ())
     fake_driver.configure("cards 0 1 2 3", "sticky")
     bench.wait_healthy(4)
-    assert bench.reasons() == ["DriverReady", "DeviceAdded"]
+    assert bench.reasons() == ["DriverReady"]
 
 
 def test_a_card_that_the_kernel_driver_takes_is_looked_for_in_new_sessions(bench, fake_driver, sys_tree) -> None:

@@ -13,7 +13,6 @@ import psutil
 import pytest
 
 from nvdp.host.devnodes import NodeView
-from nvdp.model.reasons import Reason
 from nvdp.model.status import DriverState
 from nvdp.nvml.children import NvmlChildren
 from tests.daemon.node import FULL
@@ -153,12 +152,9 @@ def test_a_gpu_that_vanishes_ails_moves_no_other_and_leaves_in_time(bench, node)
     bench.configure(remove_after_s=0.5)
     post = bench.wait_healthy(3)
     assert "GPU-one" not in {gpu.uuid for gpu in post.inventory.gpus}
-    assert bench.reasons() == ["DriverReady", "DeviceRemoved"]
-    assert bench.lines[-1][2]["device"] == "GPU-one"
     node.write()
-    bench.wait_healthy(4)
-    assert bench.reasons()[2:] == ["DeviceAdded"]
-    assert bench.lines[-1][2] == {"device": "GPU-one", "index": 1, "pci": slots["GPU-one"]}
+    assert {gpu.uuid: gpu.pci for gpu in bench.wait_healthy(4).inventory.gpus} == slots
+    assert bench.reasons() == ["DriverReady"], "who comes and goes is told where it is known whose it is"
 
 
 def test_a_gpu_that_is_back_before_its_time_is_well_again(bench, node) -> None:
@@ -177,7 +173,7 @@ def test_a_gpu_that_is_plugged_in_appears_by_itself(bench, node) -> None:
     bench.wait_healthy(2)
     node.write(gpus=4)
     bench.wait_healthy(4)
-    assert bench.reasons() == ["DriverReady", "DeviceAdded", "DeviceAdded"]
+    assert bench.reasons() == ["DriverReady"]
 
 
 @pytest.mark.invariant(5)
@@ -393,6 +389,7 @@ def test_after_any_history_the_state_is_that_of_the_last_edit(bench, node, seed)
     bench.hurry()
     bench.service.start()
     bench.wait_healthy(4)
+    known = len(bench.posts)
     names = NodeFile.NAMES
     for _ in range(6):
         ills = {
@@ -416,4 +413,4 @@ def test_after_any_history_the_state_is_that_of_the_last_edit(bench, node, seed)
     node.write()
     post = bench.wait_healthy(4)
     assert [gpu.uuid for gpu in post.inventory.gpus] == [f"GPU-{name}" for name in names]
-    assert Reason.DEVICE_REMOVED.word not in bench.reasons(), f"nothing was gone for {REMOVE_AFTER_S}s"
+    assert {len(post.inventory.gpus) for post in bench.posts[known:]} == {4}, f"nothing was gone for {REMOVE_AFTER_S}s"
