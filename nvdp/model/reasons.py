@@ -75,6 +75,7 @@ class Reason(enum.Enum):
     HOLDERS_UNKNOWN = ("HoldersUnknown", Level.WARNING, EventKind.LASTING)
     STATE_DAMAGED = ("StateDamaged", Level.WARNING)
     WATCH_DEGRADED = ("WatchDegraded", Level.WARNING)
+    WATCH_RESTORED = ("WatchRestored", Level.INFO)
     PORT_TAKEN = ("PortTaken", Level.WARNING)
     API_SERVER_LOST = ("APIServerLost", Level.WARNING)
     API_SERVER_REACHED = ("APIServerReached", Level.INFO)

@@ -233,13 +233,15 @@ class MpsStatus(msgspec.Struct, frozen=True, kw_only=True):
 class Trouble(msgspec.Struct, frozen=True, kw_only=True):
     """What does not work as it should, while the rest goes on. ``reason`` is one word of the vocabulary.
 
-    ``remedy`` is what to do about it, where that depends on more than the reason.
+    ``remedy`` is what to do about it, where that depends on more than the reason. ``note``: it cannot be otherwise on
+    this node.
     """
 
     reason: str
     text: str
     remedy: str = ""
     since: float | None = None
+    note: bool = False
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):

@@ -72,11 +72,12 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How a session's wait for events goes.
 
     ``problem`` says why none will be told: there can be no event set, or the wait has ``failed``, which another session
-    may cure. ``waits`` have come back so far, the last of them ``silent_s`` seconds ago; one takes ``WAIT_S`` where
-    nothing happens.
+    may cure; ``kind`` is the word of an ``NvmlErrorKind``, empty if it is not NVML that says so. ``waits`` have come
+    back so far, the last of them ``silent_s`` seconds ago; one takes ``WAIT_S`` where nothing happens.
     """
 
     problem: str = ""
+    kind: str = ""
     failed: bool = False
     waits: int = 0
     silent_s: float = 0.0

@@ -44,7 +44,7 @@ class EventWatch:
         self._asker = asker
         self._push = push
         self._set: Any = None
-        self._problem = ""
+        self._problem = self._kind = ""
         self._failed = False
         self._uuids: dict[int, str] = {}
         self._unsupported: set[str] = set()
@@ -59,12 +59,13 @@ class EventWatch:
         missing = next((call for call in _CALLS if not hasattr(pynvml.nvmlLib, call)), None)
         if missing is not None:
             self._problem = f"{missing}: {NvmlErrorKind.FUNCTION_NOT_FOUND.text}"
+            self._kind = NvmlErrorKind.FUNCTION_NOT_FOUND.word
             return
         try:
             self._set = self._asker.ask("nvmlEventSetCreate", pynvml.nvmlEventSetCreate)
-            self._problem = ""
+            self._problem = self._kind = ""
         except NvmlError as error:
-            self._problem = str(error)
+            self._problem, self._kind = str(error), error.kind
 
     def register(self, handle: Any, facts: GpuFacts) -> None:
         """Turn the events of a GPU on, once. One that has none is left alone; any other failure is its fault."""
@@ -103,7 +104,7 @@ class EventWatch:
     def report(self) -> Watch:
         """How it goes, now."""
         silent_s = time.monotonic() - self._returned_at if self._thread is not None else 0.0
-        return Watch(problem=self._problem, failed=self._failed, waits=self._waits, silent_s=silent_s)
+        return Watch(problem=self._problem, kind=self._kind, failed=self._failed, waits=self._waits, silent_s=silent_s)
 
     def _run(self) -> None:
         with contextlib.suppress(OSError):  # the daemon has gone: the process ends
@@ -111,7 +112,7 @@ class EventWatch:
                 while True:
                     self._wait()
             except NvmlError as error:
-                self._problem, self._failed = str(error), True
+                self._problem, self._kind, self._failed = str(error), error.kind, True
                 self._push(WatchFailed(kind=error.kind, text=str(error)))
 
     def _wait(self) -> None:

@@ -116,7 +116,7 @@ def _find_troubles(status: Status) -> Iterator[Finding]:
         since = f" (since {describe_moment(trouble.since)})" if trouble.since is not None else ""
         yield Finding(
             reason=trouble.reason,
-            gravity=Gravity.NOT_READY if _is_why(status, trouble) else Gravity.DEGRADED,
+            gravity=_weigh(status, trouble),
             cause=f"{trouble.text}{since}",
             remedy=trouble.remedy or remedies.TROUBLE.get(trouble.reason, f"see {trouble.reason} in the log"),
         )
@@ -263,8 +263,10 @@ def _judge(status: Status, otherwise: Gravity = Gravity.DEGRADED) -> Gravity:
     return otherwise if status.ready else Gravity.NOT_READY
 
 
-def _is_why(status: Status, trouble: Trouble) -> bool:
-    return not status.ready and trouble.reason == status.reason
+def _weigh(status: Status, trouble: Trouble) -> Gravity:
+    if not status.ready and trouble.reason == status.reason:
+        return Gravity.NOT_READY
+    return Gravity.NOTE if trouble.note else Gravity.DEGRADED
 
 
 def _find_users(status: Status) -> Mapping[str, Iterable[str]]:

@@ -15,7 +15,7 @@ _MAX_NAMED: Final = 5  # GPUs or pods in one sentence
 
 
 class Gravity(enum.IntEnum):
-    """The gravest first. NOTE is as the file wants it, or takes care of itself."""
+    """The gravest first. NOTE is as the file wants it, takes care of itself, or cannot be otherwise."""
 
     NOT_READY = 1
     DEGRADED = 2

@@ -21,7 +21,7 @@ from nvdp.model.held import Held
 from nvdp.model.inventory import Inventory
 from nvdp.model.mps import MpsGrants, MpsView
 from nvdp.model.pause import Pause
-from nvdp.model.status import DriverStatus
+from nvdp.model.status import DriverStatus, Trouble
 from nvdp.planning.course import Record
 
 
@@ -53,7 +53,7 @@ class GpusScanned(msgspec.Struct, frozen=True, kw_only=True):
     is the wall time of the last complete scan, which may be long before this event. ``records`` are what must outlive
     the process about faults; ``recoveries`` say why GPUs are Healthy again that were not at the event before. ``busy``
     are the GPUs on which processes compute; None where it was not asked, which is only done while a GPU asks for a
-    reset. Excluded GPUs are not asked, and ask in vain.
+    reset. Excluded GPUs are not asked, and ask in vain. ``trouble`` is set while the driver's events are not heard.
     """
 
     driver: DriverStatus
@@ -62,6 +62,7 @@ class GpusScanned(msgspec.Struct, frozen=True, kw_only=True):
     records: Mapping[str, Record] = {}
     recoveries: Mapping[str, str] = {}
     busy: tuple[str, ...] | None = None
+    trouble: Trouble | None = None
     control_nodes: tuple[str, ...] = ()
     missing_nodes: tuple[str, ...] = ()
     imex_channels: tuple[int, ...] = ()

@@ -99,7 +99,7 @@ class GpuService:
         self._roll = RollCall(remembered=past.inventory, clock=clock, wall=wall)
         self._health = HealthWatch(past.faults, log=log, observer=observer, clock=clock, wall=wall)
         self._hearing = threading.Lock()  # guards what the driver's events change, and the order of what is posted
-        self._watching = Watching(observer, clock=clock)
+        self._watching = Watching(observer, log=log, clock=clock, wall=wall)
         self._posted: GpusScanned | None = None
         self._rounds = Rounds(
             Parts(
@@ -284,6 +284,7 @@ class GpuService:
             records=self._health.records,
             recoveries=self._health.take_recoveries(),
             busy=self._rounds.busy,
+            trouble=self._watching.trouble,
             control_nodes=nodes.control,
             missing_nodes=nodes.missing,
             imex_channels=nodes.imex_channels,

@@ -25,7 +25,10 @@ class GpuObserver(HealthObserver, Protocol):
 
 
 def count_outcome(outcome: Outcome, observer: GpuObserver) -> None:
-    """Count the failures in the outcome of a scan or probe; of each GPU the first failing call."""
+    """Count the failures in the outcome of a scan or probe; of each GPU the first failing call.
+
+    A wait for events that fails is counted when it does (``services/watching``).
+    """
     match outcome:
         case Hung(gpu=gpu):
             observer.nvml_timed_out((gpu.uuid or "") if gpu is not None else "")
@@ -33,7 +36,9 @@ def count_outcome(outcome: Outcome, observer: GpuObserver) -> None:
             observer.nvml_failed(call, kind)
         case Died(call=call, at_fault=True):
             observer.nvml_failed(call, NvmlErrorKind.UNKNOWN.word)
-        case Scanned(inventory=inventory):
+        case Scanned(inventory=inventory, watch=watch):
+            if watch.kind not in {"", NvmlErrorKind.FUNCTION_NOT_FOUND.word} and not watch.failed:
+                observer.nvml_failed("nvmlEventSetCreate", watch.kind)
             faults = [gpu.fault for gpu in inventory.gpus if gpu.fault is not None]
             for fault in (*faults, *(gpu.fault for gpu in inventory.unreadable)):
                 observer.nvml_failed(fault.call, fault.kind)

@@ -11,7 +11,7 @@ from nvdp.model.held import Held, Holding
 from nvdp.model.mps import MpsView
 from nvdp.model.pause import Pause
 from nvdp.model.reasons import Reason
-from nvdp.model.status import DriverStatus, Status, Trouble, Wait
+from nvdp.model.status import DriverState, DriverStatus, Status, Trouble, Wait
 from nvdp.planning.plan import Plan
 from nvdp.planning.reporting import Situation, build_status
 from nvdp.planning.waits import find_waits
@@ -81,7 +81,7 @@ class Picture:
                 holders=self._holders,
                 waits=self._waits,
                 unmatched=(*self._adoption.unmatched, *(plan.unmet if plan is not None else ())),
-                troubles=self._find_troubles(held),
+                troubles=self._find_troubles(scan, held),
                 mps=mps,
                 podresources_up=podresources_up,
                 scanned_at=scan.scanned_at if scan is not None else None,
@@ -89,9 +89,12 @@ class Picture:
             )
         )
 
-    def _find_troubles(self, held: Held) -> tuple[Trouble, ...]:
+    def _find_troubles(self, scan: GpusScanned | None, held: Held) -> tuple[Trouble, ...]:
         found = [(Reason.SERVICE_RESTARTED, text, at) for at, text in self._restarts.recent]
         if held.unreadable_since is not None:
             found.append((Reason.HOLDERS_UNKNOWN, _HOLDERS_UNKNOWN, held.unreadable_since))
         began = self._wall() - self._clock()
-        return tuple(Trouble(reason=reason.word, text=text, since=began + at) for reason, text, at in found)
+        troubles = [Trouble(reason=reason.word, text=text, since=began + at) for reason, text, at in found]
+        if scan is not None and scan.trouble is not None and scan.driver.state is DriverState.READY:
+            troubles.append(scan.trouble)
+        return tuple(troubles)

@@ -236,6 +236,7 @@ class Rounds:
                 parts.health.note_driver_reset()
             parts.health.take_scan(presence, scanned.vitals)
         parts.watching.follow(scanned.watch)
+        parts.watching.tell(scanned, known={sighting.gpu.uuid for sighting in presence.sightings})
         self.busy = self._find_busy(scanned) if self.settings.asks_who_computes else None
 
     def _find_busy(self, scanned: Scanned) -> tuple[str, ...] | None:

@@ -301,6 +301,24 @@ def test_a_metrics_port_that_is_taken(kubelet, start, status):
     assert re.search(r"port \d+ is in use: .*; choose another with --metrics-port → ss -ltnp", asked.findings[-1])
 
 
+def test_a_driver_that_tells_no_events(kubelet, start, machine, status):
+    machine.change(faults=[{"call": "nvmlEventSetCreate", "error": 999}])
+    daemon = start(build_config(share=4))
+    daemon.wait_ready()
+
+    asked = status("WatchDegraded: ")
+
+    assert asked.code == 3
+    assert re.search(r"nvmlEventSetCreate: .*no XID of any GPU is heard.*→ dmesg", asked.findings[0])
+    assert daemon.log.wait_for("WatchDegraded")["level"] == "error"
+
+    machine.change(faults=[])
+    daemon.look()
+    wait_until(lambda: status().code == 0, what="events again")
+    daemon.log.wait_for("WatchRestored")
+    assert len(daemon.log.of("WatchDegraded")) == 1
+
+
 def test_no_inotify(kubelet, start, status):
     start(build_config(share=4), wait=True, launcher=exhaust_inotify()).wait_ready()
 

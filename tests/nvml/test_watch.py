@@ -124,20 +124,24 @@ def test_a_registration_that_fails_is_the_fault_of_that_gpu_until_one_succeeds(f
     assert fake.heard.wait(1)[0].uuid == uuid(1)
 
 
-@pytest.mark.parametrize("rule", ["fail nvmlEventSetCreate 999", "fail nvmlEventSetCreate 3"])
-def test_without_an_event_set_scans_are_whole_and_say_so_and_the_next_one_tries_again(fake_driver, fake, rule) -> None:
+@pytest.mark.parametrize(
+    ("rule", "kind"), [("fail nvmlEventSetCreate 999", "Unknown"), ("fail nvmlEventSetCreate 3", "NotSupported")]
+)
+def test_without_an_event_set_scans_are_whole_and_say_so_and_the_next_one_tries_again(
+    fake_driver, fake, rule, kind
+) -> None:
     fake_driver.configure(CARDS, rule)
     client = fake.spawn()
     scanned = fake.scan(client)
     assert isinstance(scanned, Scanned)
     assert scanned.watch.problem.startswith("nvmlEventSetCreate: ")
-    assert not scanned.watch.failed
+    assert (scanned.watch.kind, scanned.watch.failed) == (kind, False)
     assert len(scanned.unwatched) == 4
     assert all(gpu.fault is None for gpu in scanned.inventory.gpus)
     fake_driver.configure(CARDS)
     again = fake.scan(client)
     assert isinstance(again, Scanned)
-    assert (again.watch.problem, again.unwatched) == ("", ())
+    assert (again.watch.problem, again.watch.kind, again.unwatched) == ("", "", ())
     fake_driver.configure(CARDS, "event 1 79")
     fake.heard.wait(1)
 
@@ -150,6 +154,7 @@ def test_a_library_without_the_calls_is_no_fault_and_is_told(fake_driver, asking
         scanned = fake.scan(client)
         assert isinstance(scanned, Scanned)
         assert scanned.watch.problem == "nvmlEventSetCreate: this driver's library does not know the call"
+        assert scanned.watch.kind == "FunctionNotFound"
         assert len(scanned.unwatched) == 4
     assert not has_waiting_thread(client.pid)
 
@@ -180,7 +185,7 @@ def test_a_wait_that_fails_is_told_once_and_scans_go_on(fake_driver, fake, rule,
     scanned = fake.scan(client)
     assert isinstance(scanned, Scanned)
     assert scanned.watch.failed
-    assert scanned.watch.problem == failed.text
+    assert (scanned.watch.problem, scanned.watch.kind) == (failed.text, kind)
     assert fake.heard.of(client) == [failed], "this session is deaf"
 
 

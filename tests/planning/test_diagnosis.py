@@ -224,6 +224,10 @@ CASES = {
         bad("DriverMissing", troubles=(Trouble(reason="DriverMissing", text="denied", remedy="a new container"),)),
         ("DriverMissing", Gravity.NOT_READY, "denied", "a new container"),
     ),
+    "what cannot be otherwise on this node": (
+        well(troubles=(Trouble(reason="WatchDegraded", text="no events of GPU 2", remedy="nothing", note=True),)),
+        ("WatchDegraded", Gravity.NOTE, "no events of GPU 2", "nothing"),
+    ),
     "a reason that this version does not know": (
         well(troubles=(Trouble(reason="Later", text="x"),)),
         ("Later", Gravity.DEGRADED, "x", "see Later in the log"),

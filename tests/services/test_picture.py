@@ -10,7 +10,7 @@ import pytest
 from nvdp.model.held import Holding
 from nvdp.model.inventory import Driver, Fault, Inventory, UnreadableGpu
 from nvdp.model.listing import Strategy
-from nvdp.model.status import DriverState, DriverStatus, Wait, Withheld
+from nvdp.model.status import DriverState, DriverStatus, Trouble, Wait, Withheld
 from nvdp.services.events import GpusScanned
 from tests.planning.values import GPU, SHARED, answer, gpu, holding, parse, sliced, uuid
 from tests.virtual.node import VirtualNode
@@ -147,6 +147,17 @@ def test_holders_that_cannot_be_read_are_a_trouble_with_its_beginning_until_they
     node.readable = True
     node.holders.ask()
     node.run(40.0)
+    assert node.status.troubles == ()
+
+
+def test_events_that_are_not_heard_are_a_trouble_while_there_is_a_driver_to_tell_them():
+    node = started()
+    trouble = Trouble(reason="WatchDegraded", text="no XID is heard")
+    node.scan(*TWO, trouble=trouble)
+    node.run(1.0)
+    assert node.status.troubles == (trouble,)
+    node.scan(*TWO, state=DriverState.PAUSED, trouble=trouble)
+    node.run(1.0)
     assert node.status.troubles == ()
 
 

@@ -11,9 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from nvdp.model.reasons import Level, Reason
 from nvdp.nvml.children import NvmlChildren
 from nvdp.nvml.frames import Scanned, Watch, WatchFailed, Xid
 from nvdp.nvml.outcomes import Died
+from nvdp.services.deafness import Unheard
 from nvdp.services.nvml_session import NvmlSession
 from nvdp.services.watching import WatchEnded, Watching
 from tests.services.gpu_bench import Bench, NodeFile
@@ -57,7 +59,7 @@ def counts() -> Counts:
 
 @pytest.fixture
 def watching(clock, counts) -> Watching:
-    return Watching(counts, clock=clock)
+    return Watching(counts, log=lambda *_, **__: None, clock=clock, wall=clock)
 
 
 def answer(watching, clock) -> float:
@@ -120,6 +122,33 @@ def test_a_scan_that_finds_its_session_deaf_counts_as_a_failure(watching, clock,
 def test_a_session_that_is_well_or_can_have_no_events_is_left_in_peace(watching, watch) -> None:
     watching.follow(watch)
     assert watching.due_at is None
+
+
+@pytest.mark.parametrize(
+    ("fail", "text", "error"),
+    [
+        (lambda watching: watching.take_end(FAILED, SESSION), FAILED.why.text, "GpuIsLost"),
+        (lambda watching: watching.take_end(DEAD, SESSION), "the NVML child was killed by SIGKILL", "ChildDied"),
+        (lambda watching: watching.follow(Watch(problem="no", kind="Unknown", failed=True)), "no", "Unknown"),
+        (lambda watching: watching.follow(Watch(silent_s=15.1)), "nvmlEventSetWait does not return", "CallTimeout"),
+    ],
+    ids=["the wait fails", "the child dies", "a scan finds that it failed", "the wait hangs"],
+)
+def test_two_failures_in_a_row_are_worth_telling_until_a_wait_works(watching, clock, fail, text, error) -> None:
+    for expected in (None, Unheard(text=text, error=error)):
+        fail(watching)
+        answer(watching, clock)
+        watching.follow(Watch())
+        assert watching.unheard == expected, "a new session promises nothing yet"
+    watching.follow(Watch(waits=1))
+    assert watching.unheard is None
+
+
+def test_a_session_that_can_have_no_events_says_so_at_once_and_as_long_as_that_is_so(watching) -> None:
+    watching.follow(Watch(problem="nvmlEventSetCreate: unknown error", kind="Unknown"))
+    assert watching.unheard == Unheard(text="nvmlEventSetCreate: unknown error", error="Unknown")
+    watching.follow(Watch())
+    assert watching.unheard is None
 
 
 def test_a_look_that_is_due_is_not_needed_if_a_new_session_came_by_another_way(watching) -> None:
@@ -212,7 +241,7 @@ def test_a_gpu_that_is_lost_during_the_wait_is_found_at_once_and_the_others_are_
     bench.wait_healthy(4)
 
 
-def test_a_wait_that_always_fails_costs_a_new_session_ever_more_rarely_and_nothing_else(bench, node) -> None:
+def test_a_wait_that_always_fails_costs_a_new_session_ever_more_rarely_and_is_told_once(bench, node) -> None:
     node.write("faults: [{call: nvmlEventSetWait, error: 999}]")
     bench.service.start()
     bench.wait_healthy(4)
@@ -221,11 +250,50 @@ def test_a_wait_that_always_fails_costs_a_new_session_ever_more_rarely_and_nothi
     assert len(others) == 2
     assert others[1] - others[0] >= 1.0
     assert not any(post.ailments for post in bench.posts)
-    assert bench.reasons() == ["DriverReady"]
+    wait_until(lambda: len(bench.scans) == 3)
+    assert bench.reasons() == ["DriverReady", "WatchDegraded"]
+    assert degraded(bench) == [("nvmlEventSetWait", Level.ERROR, None)]
     node.write("events: [{gpu: 1, xid: 13}]")
     wait_until(lambda: len(bench.scans) == 4)
     node.write("events: [{gpu: 1, xid: 13}, {gpu: 1, xid: 31}]")
     wait_until(lambda: len(bench.heard) == 1)
+
+
+def degraded(bench) -> list[tuple[str, Level | None, object]]:
+    told = (Reason.WATCH_DEGRADED, Reason.WATCH_RESTORED)
+    lines = [(msg, fields) for reason, msg, fields in bench.lines if reason in told]
+    return [(msg.partition(":")[0], fields.get("level"), fields.get("device")) for msg, fields in lines]
+
+
+def test_an_event_set_that_cannot_be_made_is_an_error_once_until_it_can_and_every_try_counts(bench, node) -> None:
+    node.write("faults: [{call: nvmlEventSetCreate, error: 999}]")
+    bench.configure(rescan_interval_s=0.1)
+    bench.service.start()
+    bench.wait_healthy(4)
+    bench.wait_scans(3)
+    assert degraded(bench) == [("nvmlEventSetCreate", Level.ERROR, None)]
+    assert bench.errors["nvmlEventSetCreate", "Unknown"] >= 3
+    assert bench.posts[-1].trouble.text.startswith("nvmlEventSetCreate: ")
+    assert not any(post.ailments for post in bench.posts)
+    node.write()
+    bench.wait(lambda post: post.trouble is None)
+    assert degraded(bench)[1:] == [("the driver's events are heard again", None, None)]
+
+
+def test_a_gpu_that_has_no_events_is_a_warning_once_and_no_error(bench, node) -> None:
+    node.write("faults: [{call: nvmlDeviceRegisterEvents, gpu: 2, error: NotSupported}]")
+    bench.configure(rescan_interval_s=0.1)
+    bench.service.start()
+    bench.wait_healthy(4)
+    bench.wait_scans(3)
+    bench.service.look_now()
+    bench.wait_scans(3)
+    ((text, level, device),) = degraded(bench)
+    assert text.startswith("the driver tells no events of this GPU")
+    assert (level, device) == (None, "GPU-two")
+    assert bench.posts[-1].trouble.note
+    assert not bench.errors
+    assert not any(post.ailments for post in bench.posts)
 
 
 def test_a_wait_that_never_returns_keeps_no_scan_from_its_answer(bench, node) -> None:
