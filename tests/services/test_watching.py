@@ -198,6 +198,15 @@ def test_events_are_heard_while_nothing_is_scanned(bench, node) -> None:
     assert len(bench.scans) == 1
 
 
+def test_after_a_fatal_xid_all_gpus_are_looked_at_without_waiting_for_the_next_scan(bench, node) -> None:
+    bench.service.start()
+    bench.wait_healthy(4)
+    node.write("events: [{gpu: 1, xid: 79}]")
+    bench.wait_causes(one="XID")
+    wait_until(lambda: len(bench.scans) == 2)
+    assert len(bench.children.pids) == 1, "the session is well"
+
+
 def test_events_are_heard_while_a_scan_hangs(bench, node) -> None:
     bench.service.start()
     bench.wait_healthy(4)
