@@ -67,9 +67,20 @@ def run(options: ProcessOptions, overrides: Overrides) -> None:
 
 
 class Daemon:
-    """All parts of one process; ``run`` is called once, on the main thread."""
+    """All parts of one process; ``run`` is called once, on the main thread.
 
-    def __init__(self, options: ProcessOptions, overrides: Overrides, log: StreamLog) -> None:
+    ``probe_clock`` gives the seconds for which ``/healthz`` is patient with a container that is worn out.
+    """
+
+    def __init__(
+        self,
+        options: ProcessOptions,
+        overrides: Overrides,
+        log: StreamLog,
+        *,
+        probe_clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._probe_clock = probe_clock
         self._options = options
         self._overrides = overrides
         self._lines = build_event_log(options, log)
@@ -231,7 +242,7 @@ class Daemon:
                 host_dev=self._options.host_dev,
                 follows_driver=Path(find_driver_root(self._overrides)).is_dir(),
                 get_driver=lambda: answers.status.driver,
-                clock=time.monotonic,
+                clock=self._probe_clock,
             ),
             refresh_holders=held.refresh,
             find_troubles=find_troubles,

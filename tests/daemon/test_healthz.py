@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 
 import pytest
 
@@ -12,6 +13,17 @@ from tests.daemon.process import LIMIT_S
 
 FULL = os.environ.get("NVDP_CAMPAIGN") == "full"  # there is time for the minute that a container is given
 PATIENCE_S = 60.0
+# The daemon of these flags, to which a minute of that patience is a tenth of a second.
+HASTY = """
+import os, sys, time
+from nvdp.app.daemon import Daemon
+from nvdp.app.frame import run_process
+from nvdp.config.options import parse_options
+names, values = sys.argv[5::2], sys.argv[6::2]
+flags = {name.removeprefix("--"): value for name, value in zip(names, values, strict=True)}
+parsed = parse_options(flags, os.environ)
+run_process(parsed[0], lambda log: Daemon(*parsed, log, probe_clock=lambda: 600 * time.monotonic()).run())
+"""
 
 
 def test_troubles_that_the_daemon_waits_out_do_not_fail_healthz_all_at_once_either(
@@ -46,6 +58,13 @@ def test_a_socket_that_is_gone_and_cannot_be_made_again_fails_healthz_until_it_c
     kubelet.start()
     daemon.wait_probe("/healthz", lambda probe: probe.status == 200, LIMIT_S)
     daemon.wait_ready()
+
+
+def test_a_container_that_is_worn_out_fails_healthz_once_the_patience_with_it_is_over(kubelet, start, machine):
+    machine.change(driver={"kernel": "535.54.03"})
+    daemon = start(build_config(), launcher=[sys.executable, "-c", HASTY])
+    told = daemon.wait_probe("/healthz", lambda probe: probe.status == 503)
+    assert told.body["problems"] == ["the driver library in this container and the kernel module differ"]
 
 
 @pytest.mark.campaign
