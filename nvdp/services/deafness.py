@@ -17,7 +17,7 @@ from nvdp.model.reasons import Level, Reason
 from nvdp.model.status import Trouble
 from nvdp.nvml.frames import Scanned
 from nvdp.nvml.kinds import NvmlErrorKind
-from nvdp.planning.findings import join_some
+from nvdp.planning.wording import join_some
 
 _OF_ALL: Final = "no XID of any GPU is heard, they are watched by scans alone"
 _OF_ONE: Final = "its XIDs are not heard, it is watched by scans alone"

@@ -23,15 +23,16 @@ from nvdp.model.health import Ailment
 from nvdp.model.pause import Pause
 from nvdp.nvml.children import NvmlChildren, Source
 from nvdp.nvml.frames import Notice, WatchFailed
-from nvdp.nvml.outcomes import Died, Outcome
+from nvdp.nvml.outcomes import Died
 from nvdp.service_thread import ServiceThread
 from nvdp.services.driver_watch import DriverWatch
 from nvdp.services.events import GpusScanned, Post
+from nvdp.services.gpu_users import GpuUsers, UsersSeen
 from nvdp.services.health import HealthWatch
 from nvdp.services.nvml_counts import GpuObserver
 from nvdp.services.nvml_session import NvmlSession
 from nvdp.services.past import Past
-from nvdp.services.probing import Probing
+from nvdp.services.probing import ProbeDone, Probing
 from nvdp.services.roll_call import RollCall
 from nvdp.services.rounds import Parts, Rounds, Settings
 from nvdp.services.watching import WatchEnded, Watching
@@ -48,21 +49,16 @@ class _Wake(msgspec.Struct, frozen=True):
     otherwise: bool = False
 
 
-class _ProbeDone(msgspec.Struct, frozen=True):
-    key: str
-    outcome: Outcome | None
-
-
-_Message: TypeAlias = _Wake | _ProbeDone | WatchEnded
+_Message: TypeAlias = _Wake | ProbeDone | WatchEnded | UsersSeen
 
 
 class GpuService:
     """``start`` it; it posts ``GpusScanned`` after each complete scan and whenever something changed.
 
-    All methods may be called from any thread; none but ``stop`` blocks. The threads are named
-    ``gpus``, ``gpu-probe`` and, for each child, ``nvml-events``. An exception that nobody expected ends the thread
-    ``gpus``; ``start`` starts it again, and what was known is still known. ``sysfs`` is None on a simulated node, whose
-    library knows the NUMA nodes itself.
+    All methods may be called from any thread; none but ``stop`` blocks. The threads are named ``gpus``, ``gpu-probe``,
+    ``gpu-users`` and, for each child, ``nvml-events``. An exception that nobody expected ends the thread ``gpus``;
+    ``start`` starts it again, and what was known is still known. ``sysfs`` is None on a simulated node, whose library
+    knows the NUMA nodes itself.
     """
 
     THREAD: Final = "gpus"
@@ -100,6 +96,7 @@ class GpuService:
         self._health = HealthWatch(past.faults, log=log, observer=observer, clock=clock, wall=wall)
         self._hearing = threading.Lock()  # guards what the driver's events change, and the order of what is posted
         self._watching = Watching(observer, log=log, clock=clock, wall=wall)
+        self._users = GpuUsers(children, report=self._inbox.put, observer=observer, clock=clock)
         self._posted: GpusScanned | None = None
         self._rounds = Rounds(
             Parts(
@@ -109,7 +106,8 @@ class GpuService:
                 health=self._health,
                 hearing=self._hearing,
                 watching=self._watching,
-                probing=Probing(children, report=self._report_probe, clock=clock, first_delay_s=first_probe_delay_s),
+                probing=Probing(children, report=self._inbox.put, clock=clock, first_delay_s=first_probe_delay_s),
+                users=self._users,
                 observer=observer,
             ),
             show=self._post,
@@ -202,7 +200,7 @@ class GpuService:
         if self._thread is not None:
             self._thread.join(_STOP_WAIT_S)
 
-    # What follows runs in the thread "gpus", but for _report_probe and _take_event.
+    # What follows runs in the thread "gpus", but for _take_event.
 
     def _run(self) -> None:
         try:
@@ -244,18 +242,16 @@ class GpuService:
         return max(0.0, self._rounds.find_due() - self._clock()) if not self._is_held else None
 
     def _take(self, message: _Message) -> None:
-        if isinstance(message, _ProbeDone):
+        if isinstance(message, ProbeDone):
             self._rounds.take_probe(message.key, message.outcome)
         elif isinstance(message, WatchEnded):
             self._watching.take_end(message, self._session.pid)
+        elif isinstance(message, UsersSeen):
+            self._users.take(message)
         elif message.at_everything:
             self._rounds.look_anew(otherwise=message.otherwise)
         elif message.at_gpus:
             self._rounds.look_soon()
-
-    def _report_probe(self, key: str, outcome: Outcome | None) -> None:
-        """Called from the probe's thread."""
-        self._inbox.put(_ProbeDone(key, outcome))
 
     def _take_event(self, session: int, notice: Notice | Died) -> None:
         """Called from the thread ``nvml-events`` of that session, at once, also while a scan waits for an answer."""
@@ -283,7 +279,7 @@ class GpuService:
             ailments=self._health.find_ailments(presence) if presence is not None else {},
             records=self._health.records,
             recoveries=self._health.take_recoveries(),
-            busy=self._rounds.busy,
+            busy=self._users.busy,
             trouble=self._watching.trouble,
             control_nodes=nodes.control,
             missing_nodes=nodes.missing,

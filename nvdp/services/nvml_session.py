@@ -14,7 +14,7 @@ from nvdp.model.inventory import Gpu, GpuRef, Inventory, MigInstance
 from nvdp.model.mig import CapabilityNodes
 from nvdp.nvml.children import NvmlChildren
 from nvdp.nvml.client import INIT_LIMIT_S, NvmlClient, OnNotice
-from nvdp.nvml.frames import Command, Refused, Scan, Scanned
+from nvdp.nvml.frames import Refused, Scan, Scanned
 from nvdp.nvml.kinds import NvmlErrorKind
 from nvdp.nvml.outcomes import Closed, Died, Hung, Outcome, is_gpus_fault
 
@@ -95,10 +95,6 @@ class NvmlSession:
                 return outcome
         return msgspec.structs.replace(outcome, inventory=self._complete(outcome.inventory, self._sysfs))
 
-    def ask(self, command: Command, *, limit_s: float) -> Outcome:
-        """Ask something else in the session that scans; blocks as ``scan`` does, and a session that fails is ended."""
-        return self._ask(command, limit_s, INIT_LIMIT_S)
-
     def end_former(self) -> None:
         """End the session that was replaced, if it is time; blocks for a second at most."""
         if self.former_ends_at is not None and self.former_ends_at <= self._clock():
@@ -128,7 +124,7 @@ class NvmlSession:
             # The old session still knows more than nothing.
         return self._ask(command, limit_s, init_limit_s)
 
-    def _ask(self, command: Command, limit_s: float, init_limit_s: float) -> Outcome:
+    def _ask(self, command: Scan, limit_s: float, init_limit_s: float) -> Outcome:
         if self._child is None:
             try:
                 self._child = self._children.spawn(self._on_notice)

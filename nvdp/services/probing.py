@@ -9,6 +9,8 @@ import threading
 from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
+import msgspec
+
 from nvdp.errors import HostError
 from nvdp.model.inventory import GpuRef
 from nvdp.nvml.children import NvmlChildren
@@ -34,6 +36,13 @@ def find_patients(presence: Presence, silenced: Mapping[str, Silenced]) -> dict[
     return {str(ref): ref for ref in refs} | {key: entry.ref for key, entry in silenced.items()}
 
 
+class ProbeDone(msgspec.Struct, frozen=True):
+    """What came of the probe of the GPU with this key; None if no child could be started."""
+
+    key: str
+    outcome: Outcome | None
+
+
 class _Patient:
     def __init__(self, ref: GpuRef, delay_s: float, now: float) -> None:
         self.ref = ref
@@ -45,14 +54,14 @@ class _Patient:
 class Probing:
     """When which GPU is probed. Used by one thread; each probe runs in a thread of its own, named ``gpu-probe``.
 
-    ``report`` is called from there with the GPU's key and the outcome, None if no child could be started.
+    ``report`` is called from there.
     """
 
     def __init__(
         self,
         children: NvmlChildren,
         *,
-        report: Callable[[str, Outcome | None], None],
+        report: Callable[[ProbeDone], None],
         clock: Callable[[], float],
         first_delay_s: float = FIRST_DELAY_S,
     ) -> None:
@@ -116,7 +125,7 @@ class Probing:
         except HostError:
             pass  # no child can be started just now: as good as a probe without a result
         finally:
-            self._report(key, outcome)
+            self._report(ProbeDone(key, outcome))
 
 
 def _is_recent(delay_s: float, since: float, now: float) -> bool:

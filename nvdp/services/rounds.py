@@ -14,13 +14,13 @@ import msgspec
 
 from nvdp.model.deviceref import DeviceRef, RefKind
 from nvdp.model.health import Ailment
-from nvdp.model.inventory import GpuRef
 from nvdp.model.pause import Pause
 from nvdp.model.status import DriverState
-from nvdp.nvml.frames import Probed, Processes, ProcessesRead, Refused, Scanned
+from nvdp.nvml.frames import Probed, Refused, Scanned
 from nvdp.nvml.outcomes import Died, Hung, Outcome
 from nvdp.planning.release import asks_for_reset
 from nvdp.services.driver_watch import DriverWatch
+from nvdp.services.gpu_users import GpuUsers
 from nvdp.services.health import HealthWatch
 from nvdp.services.nvml_counts import GpuObserver, count_outcome
 from nvdp.services.nvml_session import NvmlSession
@@ -58,6 +58,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     hearing: threading.Lock
     watching: Watching
     probing: Probing
+    users: GpuUsers
     observer: GpuObserver
 
 
@@ -86,7 +87,6 @@ class Rounds:
         self._looked_at = float("-inf")
         self.settings = Settings()
         self.scanned_at: float | None = None
-        self.busy: tuple[str, ...] | None = None
 
     def look_soon(self) -> None:
         """The next scan is due now."""
@@ -124,6 +124,7 @@ class Rounds:
                 parts.health.lose_all()
             parts.roll.let_go(str(pause))
             parts.probing.follow({})
+            parts.users.forget()
             self._show()  # before anything that may take its time
         parts.session.close()
 
@@ -219,6 +220,7 @@ class Rounds:
 
     def _lose_driver(self, retry_s: float) -> None:
         self._scan_due_at = self._clock() + retry_s
+        self._with.users.forget()
         with self._with.hearing:
             self._with.health.lose_all()
         self._with.roll.lose_driver(self._with.driver.status.text)
@@ -237,24 +239,13 @@ class Rounds:
             parts.health.take_scan(presence, scanned.vitals)
         parts.watching.follow(scanned.watch)
         parts.watching.tell(scanned, known={sighting.gpu.uuid for sighting in presence.sightings})
-        self.busy = self._find_busy(scanned) if self.settings.asks_who_computes else None
+        if self.settings.asks_who_computes and self._is_reset_asked(scanned):
+            ours = [gpu.uuid for gpu in inventory.gpus if gpu.uuid not in self.settings.excluded]
+            parts.users.look(ours, limit_s=self.settings.call_timeout_s)
+        else:
+            parts.users.forget()
 
-    def _find_busy(self, scanned: Scanned) -> tuple[str, ...] | None:
-        """The GPUs of ours on which processes compute, or may; None while none of ours asks for a reset."""
-        excluded = self.settings.excluded
-        wishes = (vitals.recovery_action or "" for uuid, vitals in scanned.vitals.items() if uuid not in excluded)
-        if not asks_for_reset(wishes):
-            return None
-        gpus, skip = scanned.inventory.gpus, tuple(self._with.roll.skipped)
-        limit_s = self.settings.call_timeout_s
-        busy = []
-        for gpu in gpus:
-            if gpu.uuid in excluded:
-                continue
-            ref = GpuRef(
-                index=gpu.index, count=len(gpus) + len(scanned.inventory.unreadable), pci=gpu.pci, uuid=gpu.uuid
-            )
-            answer = self._with.session.ask(Processes(gpu=ref, skip=skip), limit_s=limit_s)
-            if not isinstance(answer, ProcessesRead) or answer.processes is None or answer.processes:
-                busy.append(gpu.uuid)
-        return tuple(busy)
+    def _is_reset_asked(self, scanned: Scanned) -> bool:
+        """Whether one of our GPUs asks for a reset."""
+        vitals = ((uuid, one) for uuid, one in scanned.vitals.items() if uuid not in self.settings.excluded)
+        return asks_for_reset(one.recovery_action or "" for _, one in vitals)

@@ -110,6 +110,26 @@ def test_who_computes_or_draws_is_asked_of_all_gpus_once_one_asks_for_a_reset_an
     bench.wait(lambda post: post.busy is None)
 
 
+@pytest.mark.invariant(5)
+@pytest.mark.parametrize("fault", ["hang", "crash"])
+def test_who_uses_a_gpu_may_be_asked_in_vain_and_neither_a_list_nor_an_event_waits_for_it(bench, node, fault):
+    begin(bench, release_for_reset=True)
+    unread = f"faults: [{{call: nvmlDeviceGetComputeRunningProcesses, gpu: 3, {fault}: true}}]"
+    bench.configure(call_timeout_s=4.0, rescan_interval_s=60.0, health=HealthSettings(release_for_reset=True))
+    node.write(ASKS, unread)
+    bench.service.look_now()
+    post = bench.wait(lambda post: "GPU-one" in post.ailments)
+    assert post.busy is None
+    node.write(ASKS, unread, "events: [{gpu: 0, xid: 48}]")
+    post = bench.wait(lambda post: "GPU-zero" in post.ailments, limit_s=3.0)
+    assert post.ailments["GPU-zero"].cause is Cause.XID
+    post = bench.wait(lambda post: post.busy is not None)
+    assert post.busy == ("GPU-three",)
+    assert post.ailments.keys() == {"GPU-zero", "GPU-one"}
+    assert bench.timeouts.total() + bench.errors["nvmlDeviceGetComputeRunningProcesses", "Unknown"] >= 1
+    assert post.driver.state is DriverState.READY
+
+
 def test_an_excluded_gpu_is_not_asked_who_uses_it_and_asks_for_a_reset_in_vain(bench, node):
     begin(bench, release_for_reset=True, excluded=frozenset({"GPU-two"}))
     unread = "faults: [{call: nvmlDeviceGetComputeRunningProcesses, gpu: 2, hang: true}]"

@@ -23,7 +23,7 @@ class Ward:
         self.reports: queue.SimpleQueue[str] = queue.SimpleQueue()
         children = NvmlChildren()
         children.close_all()
-        self.probing = Probing(children, report=lambda key, _: self.reports.put(key), clock=lambda: self.now)
+        self.probing = Probing(children, report=lambda done: self.reports.put(done.key), clock=lambda: self.now)
 
     def follow(self, *refs: GpuRef) -> None:
         self.probing.follow({str(ref): ref for ref in refs})

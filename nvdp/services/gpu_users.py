@@ -1,0 +1,83 @@
+"""Who computes on the GPUs, asked beside the scans: what hangs there holds no list up, and ends nobody's session."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from nvdp.nvml.children import NvmlChildren
+from nvdp.services.nvml_counts import GpuObserver
+from nvdp.services.process_reading import ProcessReader, Reading, Unanswered
+
+
+class UsersSeen(msgspec.Struct, frozen=True):
+    """What a look found: the GPUs, by UUID, on which processes compute or draw, or may."""
+
+    look: int
+    busy: tuple[str, ...]
+
+
+class GpuUsers:
+    """Used by one thread; each look is one of its own, ``gpu-users``, with an NVML child for so long.
+
+    ``report`` is called from there; give what it was given to ``take``.
+    """
+
+    def __init__(
+        self,
+        children: NvmlChildren,
+        *,
+        report: Callable[[UsersSeen], None],
+        observer: GpuObserver,
+        clock: Callable[[], float],
+    ) -> None:
+        self._reader = ProcessReader(children, observer=observer, clock=clock)
+        self._report = report
+        self._is_looking = False
+        self._wanted: tuple[tuple[str, ...], float] | None = None
+        self._look = 0
+        self.busy: tuple[str, ...] | None = None
+
+    def look(self, uuids: Iterable[str], *, limit_s: float) -> None:
+        """Ask about these GPUs, once an older look is over; until that is answered ``busy`` is None."""
+        self.forget()
+        self._wanted = (tuple(uuids), limit_s)
+        self._start()
+
+    def forget(self) -> None:
+        """What is known, or is being asked, counts no more."""
+        self._look += 1
+        self._wanted = None
+        self.busy = None
+
+    def take(self, seen: UsersSeen) -> None:
+        """A look is over. Of one that counts no more nothing is learned."""
+        self._is_looking = False
+        if seen.look == self._look:
+            self.busy = seen.busy
+        elif self._wanted is not None:
+            self._start()
+
+    def _start(self) -> None:
+        if self._is_looking or self._wanted is None:
+            return
+        look, (uuids, limit_s) = self._look, self._wanted
+        thread = threading.Thread(target=self._run, args=(look, uuids, limit_s), name="gpu-users", daemon=True)
+        with contextlib.suppress(RuntimeError):  # no thread can be started just now: at the next scan
+            thread.start()
+            self._is_looking = True
+
+    def _run(self, look: int, uuids: tuple[str, ...], limit_s: float) -> None:
+        busy = uuids  # unless they say otherwise
+        try:
+            with contextlib.closing(self._reader):
+                busy = tuple(uuid for uuid in uuids if _may_be_used(self._reader.read(uuid, limit_s=limit_s)))
+        finally:
+            self._report(UsersSeen(look, busy))
+
+
+def _may_be_used(found: Reading) -> bool:
+    return isinstance(found, Unanswered) or bool(found)
