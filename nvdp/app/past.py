@@ -19,10 +19,11 @@ from nvdp.config.schema import Config
 from nvdp.errors import ConfigError, HostError
 from nvdp.host.config_directory import directory_fingerprint
 from nvdp.host.files import load_text
-from nvdp.host.state import State
+from nvdp.host.state import AppliedConfig, State
 from nvdp.log import Log
 from nvdp.model.reasons import Level, Reason
 from nvdp.planning.xid_policy import DISABLE, ENABLE, parse_xid_variables
+from nvdp.services.events import ConfigRead
 from nvdp.services.health import KnownFaults
 from nvdp.services.past import Past
 from nvdp.services.remembering import Memory
@@ -50,24 +51,24 @@ def build_past(state: State, *, boot_id: str, options: ProcessOptions, log: Log)
     )
 
 
-def parse_last_good(state: State, overrides: Overrides, *, log: Log) -> Config | None:
-    """The configuration that was in force when the predecessor stopped, if it is still one."""
-    if state.config is None:
+def parse_kept(kept: AppliedConfig | None, overrides: Overrides, *, log: Log) -> Config | None:
+    """A configuration that a predecessor kept, if it is still one."""
+    if kept is None:
         return None
     from nvdp.config.load import parse_config  # noqa: PLC0415 - brings YAML, see ``app.daemon``
 
     try:
-        return parse_config(state.config.text, name=state.config.source, overrides=overrides)
+        return parse_config(kept.text, name=kept.source, overrides=overrides)
     except ConfigError as error:
-        text = f"the last good configuration of {state.config.source} is none for this version: {error}"
+        text = f"the last good configuration of {kept.source} is none for this version: {error}"
         log(Reason.STATE_DAMAGED, text, error=str(error))
         return None
 
 
 def _may_be_paused(state: State, options: ProcessOptions) -> bool:
-    """Whether the word stands in a file, or in the last good one, which counts if that is broken or missing.
+    """Whether the word stands in a file, or in one that is kept, which counts if that is broken or missing.
 
-    Of a ConfigMap only the last good one is known here; without one it may say anything.
+    Of a ConfigMap only what is kept is known here; where none was in force yet it may say anything.
     """
     if options.config_map and state.config is None:
         return True
@@ -75,11 +76,10 @@ def _may_be_paused(state: State, options: ProcessOptions) -> bool:
     files = [options.config_file] if options.config_file is not None else []
     if directory is not None:
         files += [directory / name for name in directory_fingerprint(directory).files]
-    if not files and not options.config_map:
+    if not files and directory is None and not options.config_map:
         return False
-    if state.config is not None and _PAUSED in state.config.text.encode():
-        return True
-    return any(map(_has_word, files))
+    kept = [one.text.encode() for one in (state.candidate, state.config) if one is not None]
+    return any(_PAUSED in text for text in kept) or any(map(_has_word, files))
 
 
 def _has_word(file: Path) -> bool:
@@ -99,11 +99,11 @@ def build_adoption(
     log: Log,
     count_edit: Callable[[str], None],
 ) -> Adoption:
-    """Who decides which configuration is in force, with the last good one of the state."""
+    """Who decides which configuration is in force, with those that are kept in the state."""
     from nvdp.services.adoption import Adoption  # noqa: PLC0415 - brings planning, which the child need not wait for
 
     return Adoption(
-        last_good=parse_last_good(state, overrides, log=log),
+        last_good=parse_kept(state.config, overrides, log=log),
         memory=memory,
         log=log,
         count_edit=count_edit,
@@ -111,4 +111,19 @@ def build_adoption(
         clock=time.monotonic,
         choose_delay_s=partial(random.uniform, 0.0, options.apply_jitter.seconds),
         last_chosen=state.config.chosen if state.config is not None else None,
+        left=_build_left(state.candidate, overrides, log=log),
+    )
+
+
+def _build_left(candidate: AppliedConfig | None, overrides: Overrides, *, log: Log) -> ConfigRead | None:
+    """The one that the predecessor did not come to judge, as if it were read now."""
+    config = parse_kept(candidate, overrides, log=log)
+    if candidate is None or config is None:
+        return None
+    return ConfigRead(
+        source=candidate.source,
+        config=config,
+        text=candidate.text.encode(),
+        chosen=candidate.chosen,
+        at=time.monotonic(),
     )

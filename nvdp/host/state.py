@@ -23,7 +23,7 @@ from nvdp.model.reasons import Reason
 from nvdp.planning.course import Record
 
 VERSION: Final = 1
-_LIMIT_BYTES: Final = 8 * 2**20  # a configuration has at most 1 MiB, and JSON may need six bytes for one of its
+_LIMIT_BYTES: Final = 16 * 2**20  # two configurations have at most 1 MiB each, and JSON may need six bytes for one
 _NAME: Final = "state.json"
 _DAMAGED_NAME: Final = "state.json.damaged"
 _TEMPORARY_PREFIX: Final = "state.json."
@@ -32,7 +32,7 @@ _ABANDONED_S: Final = 60.0  # a temporary file this old belongs to nobody who is
 
 
 class AppliedConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The last good configuration: the file as it was, the name it is known by, its hash, and by what it was chosen."""
+    """A good configuration: the file as it was, the name it is known by, its hash, and by what it was chosen."""
 
     text: str
     source: str
@@ -50,6 +50,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 class State(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that is kept. ``pins`` are the UUIDs behind references by index or count, by reference.
 
+    ``config`` was in force last. ``candidate`` is a newer valid one that was not judged against the GPUs yet.
     ``resources`` are the names that were advertised: what pods hold of them must stay listed. ``health`` is by GPU what
     is known of its faults, which a restart does not cure. ``indices`` are those under which GPUs were handed out, by
     resource and device ID, while pods hold them: the kubelet goes on to use them. With UUIDs there are none.
@@ -59,6 +60,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     config: AppliedConfig | None = None
+    candidate: AppliedConfig | None = None
     pins: Mapping[str, str] = {}
     resources: tuple[str, ...] = ()
     health: Mapping[str, Record] = {}

@@ -1,7 +1,7 @@
 """Which configuration is in force: the newest valid one that this node can take, else the one before.
 
-Belongs to the main thread. A configuration that is refused changes nothing; what was in force is remembered in the
-state directory, so that a restart with a broken file goes on with it.
+Belongs to the main thread. A configuration that is refused changes nothing; what was in force, and what waits to be, is
+remembered in the state directory, so that a restart with a broken file goes on with it.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from nvdp.planning.allotment import allot, find_untold, resolve_pins
 from nvdp.planning.judging import find_unfit
 from nvdp.planning.pins import pin_indices
 from nvdp.services.applied import build_applied, tell_applied, tell_of_next_start, tell_remarks
+from nvdp.services.candidate import Candidate, CandidateMemory
 from nvdp.services.events import ConfigRead
 from nvdp.services.refusals import Refusals
 
@@ -30,7 +31,7 @@ _READING_S = 5.0  # from an edit to its having been read, generously
 _MOST_TOLD = 20  # lines about one file
 
 
-class Memory(Protocol):
+class Memory(CandidateMemory, Protocol):
     """What outlives the process (services/remembering.py). ``pins`` are UUIDs behind references by index and counts."""
 
     @property
@@ -55,8 +56,9 @@ class Adoption:
     """Takes what was read, judges it against the hardware, and says what is in force.
 
     ``last_good`` is the configuration that was in force when the predecessor stopped, ``last_chosen`` by what that was
-    chosen. ``count_edit`` counts results: applied, refused, unchanged. ``choose_delay_s`` says how long a valid edit
-    waits, so that nodes that share a file do not all change at once; what comes first of all never waits.
+    chosen; ``left`` is a newer one that it had still to judge. ``count_edit`` counts results: applied, refused,
+    unchanged. ``choose_delay_s`` says how long a valid edit waits, so that nodes that share a file do not all change at
+    once; what comes first of all never waits.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class Adoption:
         clock: Callable[[], float],
         choose_delay_s: Callable[[], float] = lambda: 0.0,
         last_chosen: Chosen | None = None,
+        left: ConfigRead | None = None,
     ) -> None:
         self._last_good = last_good
         self._last_chosen = last_chosen
@@ -80,14 +83,12 @@ class Adoption:
         self._clock = clock
         self._choose_delay_s = choose_delay_s
         self._hurried_at = float("-inf")
-        self._due_at = 0.0
-        self._due_wall = 0.0
-        self._candidate: Config | None = None
-        self._candidate_read = ConfigRead(source="", at=0.0)
+        self._due_at = self._due_wall = 0.0
+        self._candidate = Candidate(memory, left=left)
         self._in_force = self._before = _InForce()
         self._pre_start_check = PreStartCheck.NONE
         self._to_remember: AppliedConfig | None = None
-        self._refusals = Refusals(log=log, count_edit=count_edit, describe_kept=self._describe_kept)
+        self._refusals = Refusals(log=log, count_edit=count_edit, find_kept=self._find_kept)
 
     @property
     def config(self) -> Config | None:
@@ -96,7 +97,7 @@ class Adoption:
     @property
     def has_last_good(self) -> bool:
         """Whether one of a predecessor stands in where the newest cannot be had."""
-        return self._last_good is not None
+        return self._last_good is not None or self._candidate.is_left
 
     @property
     def pins(self) -> Mapping[str, str]:
@@ -119,13 +120,13 @@ class Adoption:
     def expected(self) -> Config | None:
         """The configuration in force, or the one that will be as soon as there are GPUs to judge it by."""
         last_good = self._last_good if self._refusals.is_any else None
-        return self.config or self._candidate or last_good
+        return self.config or self._candidate.config or last_good
 
     @property
     def status(self) -> ConfigStatus:
         config, newest = self.expected, self._refusals
         _, chosen = self._find_kept() if config is not None else (None, None)
-        is_pending = self._candidate is not None and self.config is not None
+        pending = self._candidate.config if self.config is not None else None
         return ConfigStatus(
             valid=config is not None and newest.first is None,
             hash=config.hash if config is not None else "",
@@ -139,8 +140,8 @@ class Adoption:
             unknown=newest.is_unknown,
             waiting=newest.waiting,
             paused=config is not None and config.devices.paused,
-            pending=self._candidate.hash if is_pending and self._candidate is not None else "",
-            pending_until=self._due_wall if is_pending else None,
+            pending=pending.hash if pending is not None else "",
+            pending_until=self._due_wall if pending is not None else None,
         )
 
     @property
@@ -151,7 +152,7 @@ class Adoption:
     @property
     def next_at(self) -> float | None:
         """When there will be something to judge that waits now (monotonic seconds)."""
-        return self._due_at if self._candidate is not None and self._due_at > self._clock() else None
+        return self._due_at if self._candidate.config is not None and self._due_at > self._clock() else None
 
     def hurry(self) -> None:
         """Let nothing wait any longer, nor what is only being read."""
@@ -168,20 +169,22 @@ class Adoption:
 
     def take(self, event: ConfigRead) -> None:
         """Take in what was read. A valid one is a candidate until it is judged."""
-        if event.config is None:  # a candidate that was not judged yet stays the newest valid one
+        if event.config is None:  # a candidate that was not judged yet stays the newest valid one, over a restart too
+            self._due_at = event.at if self._candidate.stand_in() else self._due_at
             self._refusals.take(event)
             return
         was_refused, was_waiting = self._refusals.first is not None, bool(self._refusals.waiting)
         self._refusals.clear()
         if self.config is not None and event.config.hash == self.config.hash:
-            self._candidate = None
+            self._candidate.forget()
             self._count_edit("unchanged")
             is_moved = self._follow_source(event.config, event)
             if was_refused or was_waiting or is_moved:
                 how = "valid again" if was_refused else "the same content" if is_moved else "as before"
                 tell_applied(event.config, event.chosen, f"{how}, nothing changed", log=self._log)
             return
-        self._candidate, self._candidate_read = event.config, event
+        kept = self.config or self._last_good
+        self._candidate.put(event, is_kept=kept is not None and event.config.hash == kept.hash)
         is_hurried = self._clock() - self._hurried_at < _READING_S
         delay_s = 0.0 if self.config is None or is_hurried else self._choose_delay_s()
         self._due_at, self._due_wall = event.at + delay_s, self._wall() + delay_s
@@ -193,10 +196,12 @@ class Adoption:
         """
         if self.next_at is not None:
             return None
-        candidate, self._candidate = self._candidate, None
-        if candidate is not None and self._is_fit(candidate, inventory, ailments):
-            self._to_remember = build_applied(candidate, self._candidate_read)
-            return self._adopt(candidate, self._candidate_read.chosen, inventory, ailments)
+        read = self._candidate.take_out()
+        if read is not None and read.config is not None:
+            if self._is_fit(read.config, inventory, ailments):
+                self._to_remember = build_applied(read.config, read)
+                return self._adopt(read.config, read.chosen, inventory, ailments)
+            self._candidate.forget()
         if self.config is None and self._refusals.is_any and self._last_good is not None:
             last_good, self._last_good = self._last_good, None
             self._due_at = self._clock()
@@ -219,6 +224,7 @@ class Adoption:
         """What came into force could not be planned with: it is refused, and the one before is in force again."""
         assert self.config is not None
         name, self._in_force, self._to_remember = self.config.name, self._before, None
+        self._candidate.forget()
         self._memory.remember_pins(self.pins)
         self._refusals.refuse((f"{name}: {why}",))
 
@@ -289,12 +295,6 @@ class Adoption:
         """What stays if nothing better comes, and by what it was chosen."""
         if self.config is not None:
             return self.config, self._in_force.chosen
-        if self._candidate is not None:
-            return self._candidate, self._candidate_read.chosen
+        if self._candidate.config is not None:
+            return self._candidate.config, self._candidate.chosen
         return self._last_good, self._last_chosen
-
-    def _describe_kept(self) -> str:
-        kept, chosen = self._find_kept()
-        if kept is None:
-            return "nothing in force before"
-        return f"keeping {chosen.entry} {kept.hash}" if chosen is not None and chosen.entry else f"keeping {kept.hash}"

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from nvdp.config.schema import Config
 from nvdp.log import Log
+from nvdp.model.chosen import Chosen
 from nvdp.model.reasons import Reason
 from nvdp.services.events import ConfigRead
 
@@ -16,13 +18,20 @@ class Refusals:
     """``first`` is the first of ``count`` problems of the newest configuration, None if it is good.
 
     ``is_missing``: there is none; ``is_unknown``: what the node's label names is none. ``waiting`` is a sentence while
-    it is not known which one it is: nothing is wrong with it then. ``describe_kept`` says what stays in force.
+    it is not known which one it is: nothing is wrong with it then. ``find_kept`` gives what stays in force, and by
+    what it was chosen.
     """
 
-    def __init__(self, *, log: Log, count_edit: Callable[[str], None], describe_kept: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        *,
+        log: Log,
+        count_edit: Callable[[str], None],
+        find_kept: Callable[[], tuple[Config | None, Chosen | None]],
+    ) -> None:
         self._log = log
         self._count_edit = count_edit
-        self._describe_kept = describe_kept
+        self._find_kept = find_kept
         self.clear()
 
     @property
@@ -67,3 +76,9 @@ class Refusals:
             self._log(Reason.CONFIG_MISSING, f"{why}  ({self._describe_kept()})")
         self.clear()
         self.waiting = why
+
+    def _describe_kept(self) -> str:
+        kept, chosen = self._find_kept()
+        if kept is None:
+            return "nothing in force before"
+        return f"keeping {chosen.entry} {kept.hash}" if chosen is not None and chosen.entry else f"keeping {kept.hash}"

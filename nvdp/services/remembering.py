@@ -92,8 +92,15 @@ class Memory:
         self._replace(pins=dict(pins))
 
     def remember_config(self, config: AppliedConfig, pins: Mapping[str, str]) -> None:
-        """The configuration in force, as it was read: what a restart with a broken file goes on with."""
-        self._replace(config=config, pins=dict(pins))
+        """The configuration in force, as it was read: what a restart with a broken file goes on with.
+
+        No other waits to be judged then.
+        """
+        self._replace(config=config, candidate=None, pins=dict(pins))
+
+    def remember_candidate(self, candidate: AppliedConfig | None) -> None:
+        """The valid configuration that waits to be judged, as it was read; None if there is none."""
+        self._replace(candidate=candidate)
 
     def remember_health(self, records: Mapping[str, Record]) -> None:
         """What is known of the faults of each GPU."""

@@ -62,9 +62,10 @@ def test_the_options_are_those_by_which_it_is_chosen():
 # whether the driver may be touched before the configuration is known
 
 
-def is_held(options: ProcessOptions, *, last: str | None = None) -> bool:
-    config = None if last is None else AppliedConfig(text=last, source="x", hash="y")
-    return build_past(State(config=config), boot_id="b", options=options, log=lambda *_, **__: None).is_held
+def is_held(options: ProcessOptions, *, last: str | None = None, left: str | None = None) -> bool:
+    config, candidate = (text and AppliedConfig(text=text, source="x", hash="y") for text in (last, left))
+    state = State(config=config or None, candidate=candidate or None)
+    return build_past(state, boot_id="b", options=options, log=lambda *_, **__: None).is_held
 
 
 def test_the_driver_waits_where_a_configuration_that_may_be_chosen_may_pause(tmp_path):
@@ -86,3 +87,15 @@ def test_of_a_config_map_it_is_the_one_that_was_applied_last():
 def test_without_any_file_nothing_can_pause():
     assert not is_held(ProcessOptions(), last="devices: {paused: true}")
     assert is_held(ProcessOptions(config_file=Path("/nowhere")), last="devices: {paused: true}")
+
+
+@pytest.mark.invariant(9)
+@pytest.mark.parametrize("kept", ["last", "left"])
+def test_where_nothing_is_left_of_the_files_it_is_what_a_predecessor_kept(tmp_path, kept):
+    for options in (
+        parse(config_file=str(tmp_path / "gone")),
+        parse(config_dir=str(tmp_path / "gone"), node_name="n"),
+        parse(config_map="a", node_name="n"),
+    ):
+        assert is_held(options, **{kept: "devices: {paused: true}"}), options
+        assert not is_held(options, **{"last": "version: v1", kept: "version: v1"}), options

@@ -105,6 +105,25 @@ def test_a_missing_file_at_a_restart_counts_as_a_broken_one(kubelet, daemon, con
 
 
 @pytest.mark.invariant(9)
+def test_a_good_file_that_waited_for_a_driver_is_used_when_that_comes_though_it_was_broken_over_a_restart(
+    kubelet, start, machine, config_map
+):
+    machine.change(driver={"state": "missing"})
+    daemon = start(build_config(share=4))
+    daemon.log.wait_for("DriverMissing")
+    wait_until(lambda: daemon.probe("/readyz").body["config"]["hash"], what="the file")
+    config_map.publish("sharing: [")
+    kept = daemon.log.wait_for("ConfigRefused", text="keeping sha256:")["msg"]
+    assert daemon.stop().code == 0
+
+    second = start()
+    assert second.log.wait_for("ConfigRefused")["msg"] == kept
+    machine.heal()
+
+    kubelet.wait_until(lambda: len(healthy(kubelet)) == 16, LIMIT_S)
+
+
+@pytest.mark.invariant(9)
 @pytest.mark.parametrize("text", ["sharing: [", None])
 def test_where_nothing_was_ever_good_the_daemon_waits_up_and_not_ready(kubelet, start, config_map, text):
     daemon = start(text)

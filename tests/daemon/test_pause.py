@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 
@@ -115,6 +116,30 @@ def test_the_file_pauses_from_the_first_moment_on_and_the_command_does_not_speak
     config_map.publish(build_config(share=4, devices={"paused": True}, health=QUICK))
     wait_healthy(kubelet, ())
     wait_until(lambda: not daemon.children, 5, what="no child")
+
+
+@pytest.mark.invariant(9)
+def test_a_pause_by_the_file_outlives_a_reboot_a_broken_edit_and_a_restart(kubelet, start, config_map, root):
+    daemon = begin(start)
+    daemon.wait_scans(1)
+    assert daemon.stop().code == 0
+    state = root / "state" / "state.json"
+    state.write_text(re.sub(r'"boot_id":"[^"]+"', '"boot_id":"of-an-earlier-boot"', state.read_text()))
+    rebooted = start(build_config(share=4, devices={"paused": True}, health=QUICK))
+    rebooted.log.wait_for("DriverPaused")
+    config_map.publish("devices: [")
+    kept = rebooted.log.wait_for("ConfigRefused")["msg"]
+    assert rebooted.stop().code == 0
+
+    again = start()
+
+    assert again.log.wait_for("ConfigRefused")["msg"] == kept
+    again.log.wait_for("DriverPaused")
+    assert again.wait_probe("/readyz", lambda probe: probe.status == 503).body["reason"] == "DriverPaused"
+    assert not again.children
+    assert not again.log.of("DriverReady")
+    config_map.publish(build_config(share=4, health=QUICK))
+    wait_healthy(kubelet, ALL)
 
 
 def test_a_pause_does_not_wait_for_calls_that_hang(kubelet, start, machine, root, order):

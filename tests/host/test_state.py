@@ -27,6 +27,7 @@ GOOD = State(
         hash="sha256:1f0c9a2e77b0",
         chosen=Chosen("mixed", "label a=mixed"),
     ),
+    candidate=AppliedConfig(text="version: v1\n", source="/config/base", hash="sha256:2c41d09be5aa"),
     pins={"0": "GPU-4cf8db2d-06c0-7d70-1a51-e59b25b2c16c"},
     resources=("nvidia.com/gpu", "nvidia.com/gpu.shared"),
     indices={"nvidia.com/gpu": {"GPU-4cf8db2d-06c0-7d70-1a51-e59b25b2c16c": "3"}},
@@ -140,7 +141,7 @@ def test_what_somebody_removed_is_written_again(tmp_path):
         (b'{"version":1,"state":{"config":{"text":"\xff"}}}', ""),
         (b'{"version":2,"state":{}}', "version 2, and this program knows 1"),
         (b'{"x":' + b"[" * 100_000, ""),
-        (b'{"version":1,"state":{}}' + b" " * 8 * 2**20, "larger than 8 MiB"),
+        (b'{"version":1,"state":{}}' + b" " * 16 * 2**20, "larger than 16 MiB"),
     ],
     ids=range(10),
 )

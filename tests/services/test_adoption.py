@@ -18,12 +18,13 @@ pytestmark = pytest.mark.invariant(9)
 NODE = inventory(gpu(0), gpu(1))
 FIRST, SECOND, LARGE = sliced(2), sliced(3), sliced(70_000)
 BROKEN = "test.yaml:1:1: broken"
+MIXED, BASE = Chosen("mixed", "label a=mixed"), Chosen("base", "no label a: --default-config")
 
 
 class Scene:
     """An adoption, and what it remembered, told and counted."""
 
-    def __init__(self, last_good=None, pins=None, delay_s=0.0, last_chosen=None):
+    def __init__(self, last_good=None, pins=None, delay_s=0.0, last_chosen=None, *, left=None, left_chosen=None):
         self.now = 50.0
         self.record = Recorder()
         self.record.pins = pins or {}
@@ -36,6 +37,7 @@ class Scene:
             clock=lambda: self.now,
             choose_delay_s=lambda: delay_s,
             last_chosen=last_chosen,
+            left=left and ConfigRead(source="test.yaml", config=left, text=b"left", chosen=left_chosen, at=0.0),
         )
 
     def read(self, config, text=b"text"):
@@ -176,6 +178,96 @@ def test_a_broken_edit_does_not_take_away_a_valid_file_that_waits_for_the_driver
     assert scene.status.refused == BROKEN
     scene.adoption.confirm(FIRST, "")
     assert scene.record.config.text == "first"
+
+
+def test_a_valid_file_is_remembered_at_once_beside_the_last_good_one_and_the_newest_counts():
+    scene = Scene(last_good=FIRST)
+    for config, text in ((sliced(4), b"third"), (SECOND, b"second")):
+        scene.read(config, text)
+    scene.refuse(BROKEN)
+    assert scene.record.candidate == AppliedConfig(text="second", source="test.yaml", hash=SECOND.hash)
+    assert scene.record.config is None, "the last good one stays as it is"
+    scene.adoption.confirm(scene.judge(), "")
+    assert (scene.record.config.text, scene.record.candidate) == ("second", None)
+
+
+def test_a_file_that_says_what_the_last_good_one_says_is_not_remembered_twice_and_others_before_it_are_over():
+    scene = Scene(last_good=FIRST)
+    scene.read(SECOND)
+    scene.read(FIRST)
+    assert scene.record.candidate is None
+
+
+def test_an_edit_that_waits_is_remembered_until_it_is_taken_back_and_another_that_is_as_the_last_good_one_was_too():
+    scene = Scene(last_good=SECOND, delay_s=30.0)
+    scene.adopt(FIRST)
+    scene.read(SECOND, b"second")
+    assert scene.record.candidate.text == "second"
+    scene.read(FIRST)
+    assert scene.record.candidate is None
+
+
+@pytest.mark.invariant(8)
+def test_what_is_found_to_be_none_is_not_remembered():
+    scene = Scene()
+    scene.read(LARGE)
+    assert scene.record.candidate.hash == LARGE.hash
+    assert scene.judge() is None
+    assert scene.record.candidate is None
+    scene.read(FIRST)
+    scene.judge()
+    assert scene.record.candidate.hash == FIRST.hash, "until it is given out"
+    scene.adoption.reject("planning failed: x")
+    assert scene.record.candidate is None
+
+
+# one that a predecessor did not come to judge
+
+
+@pytest.mark.parametrize("last_good", [None, SECOND])
+def test_after_a_restart_a_broken_file_leaves_in_force_what_was_still_to_be_judged(last_good):
+    scene = Scene(last_good=last_good, left=FIRST)
+    assert scene.adoption.has_last_good
+    assert scene.adoption.expected is None, "the file may be another by now"
+    scene.now = 55.0
+    scene.refuse(BROKEN)
+    assert scene.record.texts(Reason.CONFIG_REFUSED) == [f"{BROKEN}  (1 error; keeping {FIRST.hash})"]
+    assert scene.adoption.expected is FIRST
+    assert scene.record.candidate is None, "it is remembered as it was"
+    assert (scene.judge(), scene.adoption.due_at) == (FIRST, 55.0)
+    scene.adoption.confirm(FIRST, "changes")
+    assert scene.record.config == AppliedConfig(text="left", source="test.yaml", hash=FIRST.hash)
+    assert scene.record.texts(Reason.CONFIG_APPLIED) == [f"test.yaml {FIRST.hash}  changes"]
+    assert scene.status.refused == BROKEN
+
+
+def test_while_nobody_knows_what_is_chosen_it_is_what_was_still_to_be_judged():
+    scene = Scene(last_good=SECOND, left=FIRST, left_chosen=MIXED)
+    scene.wait("node a: not answered yet")
+    assert scene.record.texts(Reason.CONFIG_MISSING) == [f"node a: not answered yet  (keeping mixed {FIRST.hash})"]
+    assert scene.judge() is FIRST
+    scene.adoption.confirm(FIRST, "")
+    assert scene.record.config.chosen == MIXED
+
+
+@pytest.mark.invariant(8)
+def test_what_was_still_to_be_judged_and_is_none_gives_way_to_the_last_good_one():
+    scene = Scene(last_good=FIRST, left=LARGE)
+    scene.record.candidate = AppliedConfig(text="left", source="test.yaml", hash=LARGE.hash)
+    scene.refuse(BROKEN)
+    assert scene.judge() is FIRST
+    assert "at most 17091 replicas here" in scene.status.refused
+    assert scene.record.candidate is None
+    scene.adoption.confirm(FIRST, "")
+    scene.refuse(BROKEN)
+    assert scene.judge() is None
+
+
+def test_a_valid_file_at_the_start_takes_the_place_of_what_was_still_to_be_judged():
+    scene = Scene(left=FIRST)
+    scene.read(SECOND)
+    scene.refuse(BROKEN)
+    assert scene.judge() is SECOND
 
 
 # the last good one
@@ -447,7 +539,6 @@ def test_an_edit_that_is_still_being_read_when_somebody_asks_does_not_wait_eithe
 
 # chosen among several
 
-MIXED, BASE = Chosen("mixed", "label a=mixed"), Chosen("base", "no label a: --default-config")
 ZZZ = "configs: label a=zzz names no configuration; there are base, mixed"
 
 

@@ -110,6 +110,17 @@ def test_each_change_is_saved_with_all_that_was_known_before(memory, disk):
     ]
 
 
+def test_what_waits_to_be_judged_is_saved_beside_what_is_in_force_until_another_is(memory, disk):
+    newer = msgspec.structs.replace(CONFIG, hash="sha256:1")
+    memory.remember_config(CONFIG, {})
+    memory.remember_candidate(newer)
+    assert memory.flush(1.0)
+    assert (disk.saved[-1].config, disk.saved[-1].candidate) == (CONFIG, newer)
+    memory.remember_config(newer, {})
+    assert memory.flush(1.0)
+    assert (disk.saved[-1].config, disk.saved[-1].candidate) == (newer, None)
+
+
 def test_what_is_known_already_is_not_saved_again(memory, disk):
     memory.remember_names(["nvidia.com/gpu"])
     memory.remember_pins({"devices.exclude=0": "GPU-a"})

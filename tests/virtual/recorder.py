@@ -20,6 +20,7 @@ class Recorder:
         self.parents: dict[str, str] = {}
         self.plans = 0
         self.config: AppliedConfig | None = None
+        self.candidate: AppliedConfig | None = None
         self.told: list[tuple[Reason, str]] = []
         self.levels: list[Level] = []
         self.counted: list[tuple[object, ...]] = []
@@ -50,7 +51,10 @@ class Recorder:
         self.pins = dict(pins)
 
     def remember_config(self, config, pins, /) -> None:
-        self.config, self.pins = config, dict(pins)
+        self.config, self.candidate, self.pins = config, None, dict(pins)
+
+    def remember_candidate(self, candidate, /) -> None:
+        self.candidate = candidate
 
     def __call__(self, reason: Reason, msg: str, /, *, level: Level | None = None, **fields: object) -> None:
         self.told.append((reason, msg))
