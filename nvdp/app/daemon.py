@@ -41,7 +41,6 @@ from nvdp.model.listing import ResourceList
 from nvdp.model.reasons import Reason
 from nvdp.model.status import Status, Trouble
 from nvdp.services.events import Event
-from nvdp.services.gpus import GpuService
 from nvdp.services.idle import IdleCheck
 from nvdp.services.remembering import Memory
 from nvdp.services.steering import Steering
@@ -159,8 +158,9 @@ class Daemon:
         answers = self._build_answers(
             offers,
             held,
-            gpus,
-            pause_file,
+            NodeOrders(
+                file=pause_file, post=self._post, gpus=gpus, get_status=lambda: answers.status, flush=memory.flush
+            ),
             lambda: [
                 *self._find_troubles((watcher, memory, http, idle, specs, grants)),
                 *cluster.find_troubles(),
@@ -227,8 +227,7 @@ class Daemon:
         self,
         offers: Offers,
         held: HeldService,
-        gpus: GpuService,
-        pause_file: PauseFile,
+        orders: NodeOrders,
         find_troubles: Callable[[], Iterable[Trouble]],
     ) -> Answers:
         answers = Answers(
@@ -246,7 +245,7 @@ class Daemon:
             ),
             refresh_holders=held.refresh,
             find_troubles=find_troubles,
-            orders=NodeOrders(file=pause_file, post=self._post, gpus=gpus, get_status=lambda: answers.status),
+            orders=orders,
         )
         return answers
 

@@ -12,17 +12,22 @@ from nvdp.host.pause_file import PauseFile
 from nvdp.model.orders import Carried, parse_gpu
 from nvdp.model.pause import Pause
 from nvdp.model.status import DriverState, Status
-from nvdp.services.events import PauseOrdered, Post
+from nvdp.services.events import PauseOrdered, Ping, Post
 from nvdp.services.gpus import GpuService
 from nvdp.services.steering import FILE_KEY
 
 COMMAND: Final = "nvdp pause"
 _ANSWER_LIMIT_S: Final = 5.0
 _LOOK_EVERY_S: Final = 0.02
+_KEEP_LIMIT_S: Final = 2.0
 
 
 class NodeOrders:
-    """See ``model.orders.Orders``. ``get_status`` is what others see at the moment."""
+    """See ``model.orders.Orders``. ``get_status`` is what others see at the moment.
+
+    ``flush`` waits, at most so many seconds, until all that the main thread remembers is kept for a restart; whether it
+    is.
+    """
 
     def __init__(
         self,
@@ -31,6 +36,7 @@ class NodeOrders:
         post: Post,
         gpus: GpuService,
         get_status: Callable[[], Status],
+        flush: Callable[[float], bool],
         wall: Callable[[], float] = time.time,
         release_limit_s: float = 5.0,
     ) -> None:
@@ -38,6 +44,7 @@ class NodeOrders:
         self._post = post
         self._gpus = gpus
         self._get_status = get_status
+        self._flush = flush
         self._wall = wall
         self._release_limit_s = release_limit_s
         self._ordering = threading.Lock()  # the file, and the order in which it is posted, are those of the last one
@@ -105,16 +112,24 @@ class NodeOrders:
         )
 
     def clear(self, device: str) -> Carried:
-        """Forget the faults of a GPU. FormatError for words that name none."""
+        """Forget the faults of a GPU, for a restart too. FormatError for words that name none."""
         ref = parse_gpu(device)
         found = self._gpus.clear(ref)
         if found is None:
             return Carried(done=False, text=f"{ref}: no such GPU here; nvdp status shows those that are known")
         uuid, left = found
+        is_kept = self._wait_kept()
+        owed = "" if is_kept else "; that is not on disk yet: a restart of nvdp would bring it back, see nvdp status"
         if left is None:
-            return Carried(done=True, text=f"{uuid}: no fault is known of it any more")
-        text = f"{uuid}: its past is forgotten, but it is still Unhealthy: {left.cause.value}, {left.text}"
+            return Carried(done=is_kept, text=f"{uuid}: no fault is known of it any more{owed}")
+        text = f"{uuid}: its past is forgotten, but it is still Unhealthy: {left.cause.value}, {left.text}{owed}"
         return Carried(done=False, text=text)
+
+    def _wait_kept(self) -> bool:
+        """Wait until what was posted so far was taken in, and is kept; whether it is."""
+        ping = Ping(answered=threading.Event())
+        self._post(ping)
+        return ping.answered.wait(_KEEP_LIMIT_S) and self._flush(_KEEP_LIMIT_S)
 
 
 def _is_under_way(status: Status, before: Pause | None) -> bool:
