@@ -105,7 +105,9 @@ class Daemon:
             options, self._overrides, past=past, post=self._post, log=log, observer=self._metrics
         )
         pause_file = PauseFile(options.run_dir, boot_id=boot_id)
-        steering = Steering(gpus, ordered=pause_file.load(), log=log, clock=time.monotonic, wall=time.time)
+        steering = Steering(
+            gpus, ordered=pause_file.load(), is_held=past.is_held, log=log, clock=time.monotonic, wall=time.time
+        )
         gpus.start()
 
         # grpc takes longer to import than everything else together; the child looks for GPUs meanwhile.

@@ -20,6 +20,7 @@ from nvdp.services.events import GpusScanned
 
 FILE_KEY = "devices.paused"
 RELEASE_KEY = "health.releaseForReset"
+_UNKNOWN = "no configuration is known yet that says otherwise"
 _UNASKED = frozenset({Cause.DRIVER_LOST, Cause.DRIVER_PAUSED})
 
 
@@ -51,8 +52,9 @@ class Gpus(Protocol):
 class Steering:
     """A pause has one of three origins: an order, the file's ``devices.paused``, and ``health.releaseForReset``.
 
-    The driver is let go of as long as one of them stands. ``ordered`` is an order from before the start. ``clock`` is
-    monotonic, ``wall`` is for people. ``watches_holders``: whether it matters at the moment that pods come and go.
+    The driver is let go of as long as one of them stands. ``ordered`` is an order from before the start. ``is_held``:
+    the file may say so too, and until that is known the driver is not touched. ``clock`` is monotonic, ``wall`` is for
+    people. ``watches_holders``: whether it matters at the moment that pods come and go.
     """
 
     def __init__(
@@ -63,8 +65,10 @@ class Steering:
         log: Log,
         clock: Callable[[], float],
         wall: Callable[[], float],
+        is_held: bool = False,
     ) -> None:
         self._gpus = gpus
+        self._is_held = is_held
         self._log = log
         self._clock = clock
         self._wall = wall
@@ -91,7 +95,7 @@ class Steering:
         self._configure_gpus(config)
         if not config.devices.paused:
             self._by_file = None
-        elif self._by_file is None:
+        elif self._by_file is None or is_first:
             self._by_file = Pause(by=f"{FILE_KEY} of {config.name}", since=self._wall())
         self._follow(is_first=is_first)
 
@@ -107,6 +111,8 @@ class Steering:
         self._ordered = pause
         if pause is None:
             self._release, self._released = end_release(self._release, now=self._clock()), None
+            if self._is_held and self._config is None and self._by_file is None:
+                self._by_file = Pause(by=FILE_KEY, note=_UNKNOWN, since=self._wall())
         self._follow()
 
     def consider(self, scan: GpusScanned | None, *, held: bool) -> None:

@@ -118,6 +118,23 @@ def test_the_file_pauses_from_the_first_moment_on_and_the_command_does_not_speak
     wait_until(lambda: not daemon.children, 5, what="no child")
 
 
+def test_an_order_to_resume_does_not_open_the_driver_of_a_node_whose_first_file_may_say_paused(
+    kubelet, start, config_map, root, order
+):
+    daemon = start("devices: {paused: true\n")
+    daemon.log.wait_for("ConfigRefused")
+    reach_socket(root)
+    assert order(PAUSE_PATH, note="").done
+
+    refused = order(RESUME_PATH)
+
+    assert not refused.done
+    assert "still paused by devices.paused (no configuration is known yet" in refused.text
+    assert not daemon.children
+    config_map.publish(build_config(share=4, health=QUICK))
+    wait_healthy(kubelet, ALL)
+
+
 @pytest.mark.invariant(9)
 def test_a_pause_by_the_file_outlives_a_reboot_a_broken_edit_and_a_restart(kubelet, start, config_map, root):
     daemon = begin(start)
