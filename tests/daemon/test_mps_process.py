@@ -253,6 +253,15 @@ def test_a_start_in_a_pause_does_not_touch_the_driver_though_modes_are_to_be_put
     assert not keeper.log.of("DriverReady")
     assert mps.report.claims.keys() == {FIRST, SECOND}
 
+    mps.config_map.publish("devices: [")
+    keeper.log.wait_for("ConfigRefused")
+    keeper.kill()
+    keeper = mps.start()
+    keeper.log.wait_for("DriverPaused")
+    mps.wait_report_of(keeper)
+    assert not keeper.children
+    assert not keeper.log.of("DriverReady")
+
     mps.config_map.publish(build_config())
     wait_until(lambda: not mps.report.claims, what="all modes put back")
     assert keeper.stop().code == 0
