@@ -29,9 +29,12 @@ _REASONS: Final = {
 
 
 class DriverWatch:
-    """Follows the outcomes of scans and logs each change of state once. Used by one thread."""
+    """Follows the outcomes of scans and logs each change of state once. Used by one thread.
 
-    def __init__(self, log: Log, *, clock: Callable[[], float]) -> None:
+    ``remembered`` is the driver that a predecessor met in this boot, None if it met none.
+    """
+
+    def __init__(self, log: Log, *, clock: Callable[[], float], remembered: Driver | None = None) -> None:
         self._log = log
         self._clock = clock
         self._failures = 0
@@ -39,7 +42,8 @@ class DriverWatch:
         self._children_of_gpus = 0
         self._hangs = 0
         self._worked = False
-        self._version: str | None = None
+        self._was_met = remembered is not None
+        self._version = remembered.version if remembered is not None else ""
         self._was_unloaded = False
         self._down_since: float | None = None
         self.status = DriverStatus()
@@ -70,11 +74,13 @@ class DriverWatch:
     def succeed(self, driver: Driver, *, gpus: int, seconds: float) -> bool:
         """A scan of ``gpus`` GPUs was complete after ``seconds``. True if the driver was reloaded since the last one.
 
-        It was if it is another version, or if it was not loaded in between: that resets every GPU.
+        It was if it is another version, or if it was not loaded in between: that resets every GPU. The last one may be
+        a predecessor's. A version that cannot be read, now or then, says nothing.
         """
-        changed = self._version not in {None, driver.version}
-        was_reloaded = self._worked and (changed or self._was_unloaded)
-        self._version, self._was_unloaded = driver.version, False
+        changed = bool(self._version and driver.version) and driver.version != self._version
+        was_reloaded = changed or (self._was_met and self._was_unloaded)
+        self._version, self._was_unloaded = driver.version or self._version, False
+        self._was_met = True
         self._failures = self._children = self._children_of_gpus = self._hangs = 0
         self._worked = True
         if not self.is_ready:

@@ -153,6 +153,26 @@ def test_a_restart_is_no_cure(kubelet, start, events):
     wait_healthy(kubelet, ALL)
 
 
+@pytest.mark.invariant(9)
+def test_another_driver_after_a_restart_is_evidence_of_a_reset_and_the_same_one_is_not(kubelet, start, machine, events):
+    daemon = watched(begin(start))
+    events.tell({"gpu": 1, "xid": 79}, recoveryAction="Unsupported")
+    wait_healthy(kubelet, ALL - replicas(1, 4))
+    daemon.wait_scans(2)
+
+    assert daemon.stop().code == 0
+    second = start()
+    second.wait_scans(2)
+    assert "after a reset" in second.log.wait_for("DeviceUnhealthy")["msg"]
+    assert healthy(kubelet) == ALL - replicas(1, 4)
+
+    assert second.stop().code == 0
+    machine.change(driver={"version": "999.1.1"})
+    third = start()
+    wait_healthy(kubelet, ALL)
+    assert "(XID 79)" in third.log.wait_for("DeviceRecovered")["msg"]
+
+
 def test_a_gpu_that_relapses_again_and_again_is_told_and_trusted_later_each_time(kubelet, start, events):
     daemon = watched(begin(start))
     events.tell(**WELL)

@@ -15,15 +15,34 @@ REFUSED = Refused(call="nvmlDeviceGetCount", kind="Unknown", text="nvmlDeviceGet
 HUNG = Hung(call="nvmlInit", gpu=None, limit_s=5.0)
 GPU_HUNG = Hung(call="nvmlDeviceGetName", gpu=GpuRef(index=1, count=2), limit_s=5.0)
 KILLED = Died(call="", gpu=None, how="was killed by SIGKILL", at_fault=False)
+UNLOADED = Refused(call="nvmlInit", kind="DriverNotLoaded", text="nvmlInit: Driver Not Loaded")
 RETRY = {"retry_every_s": 10.0}
+SAME, OTHER = (Driver(version=version, cuda_version="12.8") for version in ("570.1.1", "580.2.2"))
+UNREAD = Driver(version="", cuda_version="")
 
 
 @pytest.fixture
 def driver() -> DriverWatch:
     """Has worked."""
-    made = DriverWatch(lambda *_, **__: None, clock=lambda: 0.0)
-    made.succeed(Driver(version="570.1.1", cuda_version="12.8"), gpus=2, seconds=0.1)
+    made = begin()
+    made.succeed(SAME, gpus=2, seconds=0.1)
     return made
+
+
+def begin(remembered: Driver | None = None) -> DriverWatch:
+    return DriverWatch(lambda *_, **__: None, clock=lambda: 0.0, remembered=remembered)
+
+
+def find_reloads(driver: DriverWatch, *steps: Driver | Refused | Hung | Died) -> list[bool]:
+    """What each of the scans that were complete said of a reload since the one before."""
+    said = []
+    for step in steps:
+        if isinstance(step, Driver):
+            said.append(driver.succeed(step, gpus=2, seconds=0.1))
+        else:
+            driver.note(step)
+            driver.fail(step, **RETRY)
+    return said
 
 
 def find_init_limits(driver: DriverWatch, *, hangs: int, call_timeout_s: float = 5.0) -> list[float]:
@@ -88,3 +107,38 @@ def test_a_pause_forgets_what_failed_before(driver) -> None:
     driver.note(HUNG, children=2)
     driver.pause(Pause(by="nvdp pause", since=0.0))
     assert driver.find_init_limit(call_timeout_s=5.0) == 60.0
+
+
+def test_a_driver_of_another_version_or_that_was_not_loaded_in_between_was_reloaded(driver) -> None:
+    assert find_reloads(driver, SAME, OTHER, OTHER) == [False, True, False]
+    assert find_reloads(driver, UNLOADED, OTHER, OTHER) == [True, False]
+
+
+@pytest.mark.parametrize("failure", [REFUSED, HUNG, KILLED])
+def test_a_driver_that_failed_otherwise_was_not_reloaded(driver, failure) -> None:
+    assert find_reloads(driver, failure, failure, SAME) == [False]
+
+
+def test_a_version_that_cannot_be_read_is_no_other_version(driver) -> None:
+    assert find_reloads(driver, UNREAD, SAME, UNREAD, OTHER) == [False, False, False, True]
+
+
+def test_the_first_driver_that_is_ever_met_was_not_reloaded() -> None:
+    assert find_reloads(begin(), UNLOADED, SAME) == [False]
+    assert find_reloads(begin(), UNREAD, SAME) == [False, False]
+
+
+@pytest.mark.invariant(9)
+def test_what_a_predecessor_met_in_this_boot_tells_a_reload_from_a_restart() -> None:
+    assert find_reloads(begin(SAME), SAME, OTHER) == [False, True]
+    assert find_reloads(begin(SAME), OTHER, OTHER) == [True, False]
+    assert find_reloads(begin(SAME), UNLOADED, SAME) == [True]
+    assert find_reloads(begin(SAME), REFUSED, HUNG, SAME) == [False]
+    assert find_reloads(begin(SAME), UNREAD, SAME, OTHER) == [False, False, True]
+    assert find_reloads(begin(UNREAD), OTHER) == [False]
+
+
+def test_a_driver_that_only_a_predecessor_met_is_missing_and_not_lost() -> None:
+    met = begin(SAME)
+    find_reloads(met, UNLOADED)
+    assert met.status.state is DriverState.MISSING
