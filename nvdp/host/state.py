@@ -41,7 +41,10 @@ class AppliedConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """The GPUs that were there last, and in which boot: to be shown while nobody may look."""
+    """The GPUs that were known last, by which driver, and in which boot.
+
+    They are shown while nobody may look, and compared with the first scan.
+    """
 
     boot_id: str
     inventory: Inventory

@@ -140,7 +140,10 @@ def let_go(before: Presence, text: str, *, wall: float) -> Presence:
 
 
 def recall(inventory: Inventory) -> Presence:
-    """What a predecessor knew, to be shown while nobody may look: mark it (``let_go``) before it is."""
+    """What a predecessor knew, to be merged with the first scan, or shown while nobody may look.
+
+    Mark it (``let_go``) before it is shown.
+    """
     sightings = tuple(Sighting(gpu=forget_faults(gpu)) for gpu in inventory.gpus)
     return Presence(
         driver=inventory.driver,

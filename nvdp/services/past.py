@@ -9,7 +9,7 @@ from nvdp.services.health import KnownFaults
 
 
 class Past(msgspec.Struct, frozen=True, kw_only=True):
-    """What a start begins with. ``inventory`` is what a predecessor saw since this boot, None if there was none.
+    """What a start begins with. ``inventory`` is what a predecessor knew last in this boot, None if there was none.
 
     ``is_held``: the driver is not to be touched before ``pause`` or ``resume`` says whether it may be.
     """

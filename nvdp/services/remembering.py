@@ -107,7 +107,7 @@ class Memory:
         self._replace(health=dict(records))
 
     def remember_inventory(self, inventory: Inventory) -> None:
-        """The GPUs that are there."""
+        """The GPUs that are known while the driver answers, those that vanished included."""
         self._replace(seen=Seen(boot_id=self._boot_id, inventory=inventory))
 
     def remember_handed_out(

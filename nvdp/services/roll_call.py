@@ -31,7 +31,7 @@ class RollCall:
 
     ``presence`` is None before the first scan. ``silenced`` are the GPUs that scans leave out, by UUID where it is
     known. ``asks_ancestors`` is false while scans do without a call that hangs. ``remembered`` is what a predecessor
-    saw: it is listed, out of order, while nobody can or may look.
+    saw: it is listed, out of order, while nobody can or may look, and what the first scan does not find of it vanished.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class RollCall:
         clock: Callable[[], float],
         wall: Callable[[], float],
     ) -> None:
-        self._remembered = remembered
+        self._remembered = recall(remembered) if remembered is not None else None
         self._clock = clock
         self._wall = wall
         self.presence: Presence | None = None
@@ -75,7 +75,7 @@ class RollCall:
         if any(entry.ref == ref for entry in self.silenced.values()):
             return None
         cause = Cause.CALL_TIMEOUT if isinstance(outcome, Hung) else Cause.CALL_FAILED
-        uuid = identify(self.presence, ref)
+        uuid = identify(self._known, ref)
         return Silenced(ref=ref, uuid=uuid, cause=cause, call=outcome.call, text=outcome.text)
 
     def silence(self, entry: Silenced, *, show: bool) -> None:
@@ -93,27 +93,28 @@ class RollCall:
         # A GPU to be left out that was not met is gone, or another card has its place now: the next scan will tell.
         self.silenced = {key: entry for key, entry in self.silenced.items() if entry.ref in scanned.skipped}
         entries = self.silenced.values()
-        self.presence = merge_scan(self.presence, scanned.inventory, entries, now=self._clock(), wall=self._wall())
+        self.presence = merge_scan(self._known, scanned.inventory, entries, now=self._clock(), wall=self._wall())
         return self.presence
 
     def lose_driver(self, text: str) -> None:
         """NVML failed as a whole."""
         self.asks_ancestors = True
-        self._recall()
-        if self.presence is not None:
-            self.presence = lose_driver(self.presence, text, wall=self._wall())
+        before = self._known
+        if before is not None:
+            self.presence = lose_driver(before, text, wall=self._wall())
 
     def let_go(self, text: str) -> None:
         """The driver is let go of: nobody is known to hang any more, and all GPUs are out of order until a scan."""
         self.silenced = {}
         self.asks_ancestors = True
-        self._recall()
-        if self.presence is not None:
-            self.presence = let_go(self.presence, text, wall=self._wall())
+        before = self._known
+        if before is not None:
+            self.presence = let_go(before, text, wall=self._wall())
 
-    def _recall(self) -> None:
-        if self.presence is None and self._remembered is not None:
-            self.presence = recall(self._remembered)
+    @property
+    def _known(self) -> Presence | None:
+        """What is known, by a predecessor's word where there was no scan yet."""
+        return self.presence if self.presence is not None else self._remembered
 
     def expire(self, *, remove_after_s: float) -> None:
         """Forget who has been absent for too long."""

@@ -59,6 +59,24 @@ def test_a_gpu_that_is_not_counted_any_more_stays_listed(kubelet, daemon, machin
     daemon.wait_metric(0, "nvdp_device_healthy", uuid=gpu_uuid(3), gpu="3")
 
 
+@pytest.mark.invariant(3)
+def test_a_gpu_that_went_stays_listed_over_a_restart_too(kubelet, daemon, machine, start):
+    left = set().union(*(replicas(number, 4) for number in range(3)))
+    daemon.wait_scans(1)
+    assert daemon.stop().code == 0
+    machine.renumber(0, 1, 2)
+
+    first = len(kubelet.messages(GPU))
+    second = start()
+    second.wait_scans(1)
+
+    assert second.log.wait_for("DeviceUnhealthy")["cause"] == "Vanished"
+    wait_healthy(kubelet, left)
+    assert [set(message.ids) for message in kubelet.messages(GPU)[first:]] == [left | replicas(3, 4)]
+    machine.renumber(0, 1, 2, 3)
+    wait_healthy(kubelet, left | replicas(3, 4))
+
+
 @pytest.mark.requirement(27)
 @pytest.mark.requirement(52)
 @pytest.mark.invariant(2)

@@ -15,7 +15,7 @@ PAUSED = "paused by nvdp pause"
 
 def call_the_roll() -> RollCall:
     """Of two GPUs, the second of which hangs, as does the call about both."""
-    roll = RollCall(remembered=None, log=lambda *_, **__: None, clock=lambda: 1000.0, wall=lambda: 1000.0)
+    roll = RollCall(remembered=None, clock=lambda: 1000.0, wall=lambda: 1000.0)
     roll.take(Scanned(inventory=inventory(gpu(0), gpu(1))))
     assert roll.dispense_with(Hung(call=COMMON_ANCESTOR_CALL, gpu=REF, limit_s=5.0))
     blamed = roll.find_blamed(HANGS)
