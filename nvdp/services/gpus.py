@@ -91,8 +91,7 @@ class GpuService:
         self._released = threading.Event()
         self._ordering = threading.Lock()  # guards the three above, and that the children are closed as they say
         self._session = NvmlSession(children, sysfs=sysfs, on_notice=self._take_event, clock=clock)
-        remembered = past.inventory.driver if past.inventory is not None else None
-        self._driver = DriverWatch(log, clock=clock, remembered=remembered)
+        self._driver = DriverWatch(log, clock=clock, remembered=past.inventory.driver if past.inventory else None)
         self._roll = RollCall(remembered=past.inventory, clock=clock, wall=wall)
         self._health = HealthWatch(past.faults, log=log, observer=observer, clock=clock, wall=wall)
         self._hearing = threading.Lock()  # guards what the driver's events change, and the order of what is posted
