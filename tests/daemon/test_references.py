@@ -33,7 +33,7 @@ def test_what_a_file_says_of_indices_and_counts_stays_with_the_cards_it_first_me
         wait_healthy(kubelet, {gpu_uuid(card) for card in whole})
 
     machine.renumber(1, 2, 3)
-    daemon = start(build_sliced(by_index, by_count))
+    daemon = start(build_sliced(by_index, by_count, devices={"removeAfter": "1s"}))
     wait_all(whole={3})
     machine.renumber(3, 2, 1, 0)  # a card that comes before them all
     wait_all(whole={0, 3})
@@ -44,6 +44,7 @@ def test_what_a_file_says_of_indices_and_counts_stays_with_the_cards_it_first_me
     assert daemon.stop().code == 0
     daemon = start()
     wait_all(whole={0, 3}, lost=True)
+    # Once they are forgotten, before or after it, that is told.
     told = {daemon.log.wait_for("ConfigReferenceUnmatched", text=gpu_uuid(card))["msg"] for card in (1, 2)}
     assert all("neighbour" in text for text in told)
     daemon.wait_metric(2, "nvdp_config_unmatched_references")
