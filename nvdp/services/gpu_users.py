@@ -16,7 +16,7 @@ from nvdp.services.process_reading import ProcessReader, Reading, Unanswered
 class UsersSeen(msgspec.Struct, frozen=True):
     """What a look found: the GPUs, by UUID, on which processes compute or draw, or may."""
 
-    look: int
+    epoch: int
     busy: tuple[str, ...]
 
 
@@ -37,46 +37,36 @@ class GpuUsers:
         self._reader = ProcessReader(children, observer=observer, clock=clock)
         self._report = report
         self._is_looking = False
-        self._wanted: tuple[tuple[str, ...], float] | None = None
-        self._look = 0
+        self._epoch = 0
         self.busy: tuple[str, ...] | None = None
 
     def look(self, uuids: Iterable[str], *, limit_s: float) -> None:
-        """Ask about these GPUs, once an older look is over; until that is answered ``busy`` is None."""
-        self.forget()
-        self._wanted = (tuple(uuids), limit_s)
-        self._start()
+        """Ask about these GPUs, unless a look is under way; what is known is that of the last one that is over."""
+        if self._is_looking:
+            return
+        asked = (self._epoch, tuple(uuids), limit_s)
+        with contextlib.suppress(RuntimeError):  # no thread can be started just now: at the next scan
+            threading.Thread(target=self._run, args=asked, name="gpu-users", daemon=True).start()
+            self._is_looking = True
 
     def forget(self) -> None:
         """What is known, or is being asked, counts no more."""
-        self._look += 1
-        self._wanted = None
+        self._epoch += 1
         self.busy = None
 
     def take(self, seen: UsersSeen) -> None:
-        """A look is over. Of one that counts no more nothing is learned."""
+        """A look is over. One that was begun before ``forget`` tells nothing."""
         self._is_looking = False
-        if seen.look == self._look:
+        if seen.epoch == self._epoch:
             self.busy = seen.busy
-        elif self._wanted is not None:
-            self._start()
 
-    def _start(self) -> None:
-        if self._is_looking or self._wanted is None:
-            return
-        look, (uuids, limit_s) = self._look, self._wanted
-        thread = threading.Thread(target=self._run, args=(look, uuids, limit_s), name="gpu-users", daemon=True)
-        with contextlib.suppress(RuntimeError):  # no thread can be started just now: at the next scan
-            thread.start()
-            self._is_looking = True
-
-    def _run(self, look: int, uuids: tuple[str, ...], limit_s: float) -> None:
+    def _run(self, epoch: int, uuids: tuple[str, ...], limit_s: float) -> None:
         busy = uuids  # unless they say otherwise
         try:
             with contextlib.closing(self._reader):
                 busy = tuple(uuid for uuid in uuids if _may_be_used(self._reader.read(uuid, limit_s=limit_s)))
         finally:
-            self._report(UsersSeen(look, busy))
+            self._report(UsersSeen(epoch, busy))
 
 
 def _may_be_used(found: Reading) -> bool:

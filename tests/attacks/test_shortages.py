@@ -75,7 +75,8 @@ def test_where_no_thread_can_be_started_pods_start_and_what_needs_threads_comes_
     flag = root / "no-threads"
     (root / "sitecustomize.py").write_text(_NO_THREADS.format(flag=flag))
     paths = filter(None, (str(root), os.environ.get("PYTHONPATH")))
-    daemon = start(build_config(share=4), environment={"PYTHONPATH": os.pathsep.join(paths)}, wait=True)
+    config = build_config(share=4, health={"recovery": {"holdOff": "200ms"}})
+    daemon = start(config, environment={"PYTHONPATH": os.pathsep.join(paths)}, wait=True)
     daemon.has_defects = True
     daemon.log.wait_for("ResourceRegistered")
 

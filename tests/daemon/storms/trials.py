@@ -27,8 +27,11 @@ class Trials:
         self._xids = itertools.count(_UNHEARD_OF_XIDS)
 
     def hear_all(self, _: int) -> None:
-        """Events of all cards that are there are heard, however the waits for them failed before."""
-        for card in sorted({*CARDS} - self._truth.ailing):
+        """Events of all cards that are there are heard, however the waits for them failed before.
+
+        Of excluded ones nobody counts any.
+        """
+        for card in sorted({*CARDS} - self._truth.ailing - self._node.file.excluded):
             self._await_heard(card)
 
     def strike(self, card: int) -> None:
