@@ -39,7 +39,7 @@ class Node:
         self._is_file_new = False
         self.is_paused = False
         self.pods: list[tuple[Pod, Future[None]]] = []
-        self.seen: set[int] = set()  # the cards that the daemon knows
+        self.seen: set[int] = set()  # the cards that the daemon knows, or one before it
         self.daemons: list[Daemon] = []
 
     @property
@@ -151,7 +151,6 @@ class Node:
         time.sleep(seconds)  # what happens meanwhile is not waited for
 
     def _start(self) -> None:
-        self.seen = set()
         self.daemons.append(
             Daemon(
                 *("--config-file", self._config_map.file, "--kubelet-root", self.kubelet.directory.parent),
