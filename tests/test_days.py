@@ -10,7 +10,7 @@ import pytest
 
 from nvdp.kubelet.sockets import SocketIdentity
 from nvdp.model.reasons import Cause
-from nvdp.planning.presence import expire, merge_scan
+from nvdp.planning.presence import expire, merge_scan, recall
 from tests.planning.files import Drawing, parse_file
 from tests.planning.hardware import SLOTS, Machine
 from tests.planning.list_checks import form_of
@@ -125,7 +125,7 @@ class Day:
     def restart_daemon(self):
         """While somebody can say who holds what: else nobody can know it (see ``histories``)."""
         if self.node.readable and self.node.kubelet is not None:
-            self.presence = None
+            self.presence = recall(self.presence.inventory)
             self.node.restart_daemon(2.5)
             self.node.read(parse_file(self.text), text=self.text.encode())
             self.scan()

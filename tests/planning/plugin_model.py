@@ -22,7 +22,7 @@ from nvdp.planning.judging import find_unfit
 from nvdp.planning.ledger import Given, begin_anew, give, note_taken, restore, uuid_of_id
 from nvdp.planning.means import Means
 from nvdp.planning.plan import Inputs, Plan, build_plan
-from nvdp.planning.presence import Presence, lose_driver, merge_scan
+from nvdp.planning.presence import Presence, lose_driver, merge_scan, recall
 from tests.planning import list_checks
 from tests.planning.files import parse_file, share_all
 from tests.planning.hardware import Machine
@@ -259,7 +259,8 @@ class Plugin:
         self.refused_at.clear()
         self.granted = restore_granted(self.told)
         before = {} if forget else self.placed
-        self.plan = self._presence = None
+        self.plan = None
+        self._presence = None if forget else recall(self.presence.inventory)
         self.held = self.kubelet.read_holders(self.now)
         if forget:
             self.names, self.pins, self.parents, self.by_mps = frozenset(), {}, {}, {}
