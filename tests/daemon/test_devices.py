@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 
 import grpc
@@ -208,12 +209,13 @@ def test_a_card_that_comes_back_from_repair_is_treated_as_its_slot_or_its_name_i
 @pytest.mark.requirement(39)
 @pytest.mark.requirement(49)
 def test_a_pod_outlives_its_card_that_went_while_nothing_ran_here_and_then_the_kubelet_restarts(
-    kubelet, start, machine
+    kubelet, start, machine, root
 ):
     daemon = start(devices(), wait=True)
     pods = [kubelet.admit(f"team/{number}", {"main": {GPU: 1}}) for number in range(2)]
     gone = next(int(device[4:12]) for device in pods[0].ids(GPU))
     assert daemon.stop().code == 0
+    shutil.rmtree(root / "state")  # no nvdp knows the card any more, as after a reboot
     machine.renumber(*({0, 1, 2, 3} - {gone}))
     start()
     kubelet.wait_until(lambda: len(healthy(kubelet)) == 3, LIMIT_S)
