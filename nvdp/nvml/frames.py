@@ -84,13 +84,15 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Scanned(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The answer to Scan. ``skipped`` are the entries of ``skip`` that were met on the way.
+    """The answer to Scan. ``skipped`` are the entries of ``skip`` that were met, each at the place where it was.
 
+    ``count`` is how many GPUs NVML counts, None where it does not number them.
     ``vitals`` are by UUID. No event of the GPUs in ``unwatched`` will be told; of all others every one is, from before
     their vitals were read.
     """
 
     inventory: Inventory
+    count: int | None = None
     skipped: tuple[GpuRef, ...] = ()
     vitals: dict[str, Vitals] = {}
     unwatched: tuple[str, ...] = ()

@@ -64,7 +64,7 @@ class GpuReader:
 
         def is_unwanted(ref: GpuRef) -> bool:
             met = [entry for entry in skip if _recognises(entry, ref)]
-            skipped.extend(met)
+            skipped.extend(msgspec.structs.replace(entry, index=ref.index, count=count) for entry in met)
             return bool(met)
 
         for index in range(count):
@@ -89,6 +89,7 @@ class GpuReader:
         )
         return Scanned(
             inventory=inventory,
+            count=count,
             skipped=tuple(skipped),
             vitals=vitals,
             unwatched=tuple(uuid for uuid in gpus if not self._watch.has(uuid)),

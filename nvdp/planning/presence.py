@@ -1,12 +1,15 @@
 """Which GPUs the node has and which of them ail, from one scan to the next: pure rules.
 
 A GPU that was seen once stays known, with its last facts, until it has been absent for ``devices.removeAfter``. GPUs
-are told apart by UUID alone, so a renumbering moves nothing.
+are told apart by UUID alone, so a renumbering moves nothing. Of one whose UUID cannot be read the slot tells who it is;
+where that cannot be read either, its index does while NVML counts as many as before, and else ``planning/places``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import accumulate
 
 import msgspec
 
@@ -16,6 +19,7 @@ from nvdp.model.platforms import Platform
 from nvdp.model.reasons import Cause
 from nvdp.model.topology import Connection
 from nvdp.planning.last_facts import forget_faults, recall_connections, recall_driver, recall_facts
+from nvdp.planning.places import Missing, Occupants, Place, Silenced, Was, find_occupants, is_named, list_places
 
 # NVML's word for a GPU that is counted but out of reach; every other failing call is just that.
 _CAUSES = {"GpuIsLost": Cause.LOST}
@@ -23,34 +27,34 @@ _VANISHED = "NVML does not count it any more"
 
 
 class Sighting(msgspec.Struct, frozen=True, kw_only=True):
-    """A known GPU. ``absent_since`` (monotonic seconds) is set while scans do not find it at all."""
+    """A known GPU. ``absent_since`` (monotonic seconds) is set while scans do not find it at all.
+
+    ``by_place``: it is known by its place alone, since neither its slot nor its UUID could be read. ``doubted``: it was
+    not found, but may be at a place of which nobody knows whose it is.
+    """
 
     gpu: Gpu
     ailment: Ailment | None = None
     absent_since: float | None = None
+    by_place: bool = False
+    doubted: bool = False
 
-
-class Silenced(msgspec.Struct, frozen=True, kw_only=True):
-    """A GPU that scans leave out, because ``call`` about it did not return or crashed the NVML child.
-
-    ``ref`` is how a scan recognises it before that call, ``uuid`` who it is, None if that was never learned.
-    """
-
-    ref: GpuRef
-    uuid: str | None
-    cause: Cause
-    call: str
-    text: str
+    @property
+    def has_index(self) -> bool:
+        """Whether its index is NVML's of the last scan. If not, that one may be another's now."""
+        return self.absent_since is None and not self.doubted
 
 
 class Presence(msgspec.Struct, frozen=True, kw_only=True):
     """All that is known. ``sightings`` are in list order: by NVML index, the absent ones where they used to be.
 
-    ``connections`` are those between GPUs that are known.
+    ``connections`` are those between GPUs that are known. ``count`` is how many GPUs NVML counted, None if unknown: an
+    index means the same GPU while it counts as many.
     """
 
     driver: Driver
     platform: Platform = Platform.NVML
+    count: int | None = None
     sightings: tuple[Sighting, ...] = ()
     unreadable: tuple[UnreadableGpu, ...] = ()
     connections: tuple[Connection, ...] = ()
@@ -75,50 +79,73 @@ def identify(presence: Presence | None, ref: GpuRef) -> str | None:
     """The UUID of a GPU of which perhaps only the slot or the place in NVML's numbering is known."""
     if ref.uuid is not None or presence is None:
         return ref.uuid
-    return _find_uuid({sighting.gpu.uuid: sighting for sighting in presence.sightings}, ref.pci, ref.index)
+    return _find_uuid(presence.sightings, ref.pci, ref.index if ref.count == presence.count else None)
+
+
+def rename(presence: Presence, entry: Silenced) -> Silenced:
+    """``entry`` with the UUID that the complete scan in which it was met gives it."""
+    return entry if is_named(entry.ref) else msgspec.structs.replace(entry, uuid=identify(presence, entry.ref))
 
 
 def merge_scan(
-    before: Presence | None, scanned: Inventory, silenced: Iterable[Silenced], *, now: float, wall: float
+    before: Presence | None,
+    scanned: Inventory,
+    silenced: Iterable[Silenced],
+    *,
+    count: int | None = None,
+    now: float,
+    wall: float,
 ) -> Presence:
     """What is known after a complete scan that left out the ``silenced`` GPUs.
 
-    ``now`` is monotonic, ``wall`` is seconds since the epoch: when a new ailment began.
+    ``count``: see ``Presence``. ``now`` is monotonic, ``wall`` is seconds since the epoch: when a new ailment began.
     """
     known = {sighting.gpu.uuid: sighting for sighting in before.sightings} if before is not None else {}
     merged = {gpu.uuid: _meet(known.get(gpu.uuid), gpu, wall) for gpu in scanned.gpus}
+    is_same_count = before is not None and count is not None and count == before.count
+
+    def identify_as(place: Place, uuid: str) -> None:
+        gpu = Gpu(uuid=uuid, index=place.index, pci=place.pci, fault=place.fault)
+        met = _meet(known.get(uuid), gpu, wall, cause=place.cause)
+        merged[uuid] = msgspec.structs.replace(met, by_place=place.is_bare)
+
     unreadable = []
-    for entry in silenced:
-        fault = Fault(call=entry.call, kind=entry.cause.value, text=entry.text)
-        if entry.uuid is None:
-            unreadable.append(UnreadableGpu(index=entry.ref.index, pci=entry.ref.pci, fault=fault))
-        elif entry.uuid not in merged:
-            gpu = Gpu(uuid=entry.uuid, index=entry.ref.index, pci=entry.ref.pci, fault=fault)
-            merged[entry.uuid] = _meet(known.get(entry.uuid), gpu, wall, cause=entry.cause)
-    for found in scanned.unreadable:
-        missing = {uuid: sighting for uuid, sighting in known.items() if uuid not in merged}
-        uuid = _find_uuid(missing, found.pci, found.index)
+    for place in sorted(list_places(scanned, silenced), key=lambda place: (place.is_bare, place.index)):
+        missing = [sighting for uuid, sighting in known.items() if uuid not in merged]
+        uuid = place.uuid or _find_uuid(missing, place.pci, place.index if is_same_count else None)
         if uuid is None:
-            unreadable.append(found)
-        else:
-            gpu = Gpu(uuid=uuid, index=found.index, pci=found.pci, fault=found.fault)
-            merged[uuid] = _meet(known[uuid], gpu, wall)
-    absent = [_miss(sighting, now, wall) for uuid, sighting in known.items() if uuid not in merged]
+            unreadable.append(place)
+        elif uuid not in merged:
+            identify_as(place, uuid)
+    nameless = [place for place in unreadable if place.is_bare]
+    found = _find_occupants(before, merged, nameless)
+    for number, uuid in found.certain.items():
+        unreadable.remove(nameless[number])
+        identify_as(nameless[number], uuid)
+    lacking = [
+        _doubt(sighting, nameless[found.doubted[uuid]], wall) if uuid in found.doubted else _miss(sighting, now, wall)
+        for uuid, sighting in known.items()
+        if uuid not in merged
+    ]
     return Presence(
         driver=recall_driver(before.driver if before is not None else None, scanned.driver),
         platform=scanned.platform,
-        sightings=_order(merged.values(), absent),
-        unreadable=tuple(sorted(unreadable, key=lambda gpu: gpu.index)),
+        count=count,
+        sightings=_order(merged.values(), lacking),
+        unreadable=tuple(place.show() for place in sorted(unreadable, key=lambda place: place.index)),
         connections=recall_connections(before.connections if before is not None else (), scanned, {*known, *merged}),
     )
 
 
 def silence(before: Presence, entry: Silenced, *, wall: float) -> Presence:
     """Mark a GPU whose call has just failed to return, without waiting for the scan to be complete."""
+    by_place = not is_named(entry.ref)
     return msgspec.structs.replace(
         before,
         sightings=tuple(
-            msgspec.structs.replace(sighting, ailment=_ail(sighting.ailment, entry.cause, entry.text, wall))
+            msgspec.structs.replace(
+                sighting, ailment=_ail(sighting.ailment, entry.cause, entry.text, wall), by_place=by_place
+            )
             if sighting.gpu.uuid == entry.uuid
             else sighting
             for sighting in before.sightings
@@ -159,7 +186,7 @@ def _mark_all(before: Presence, cause: Cause, text: str, wall: float) -> Presenc
         before,
         sightings=tuple(
             msgspec.structs.replace(sighting, ailment=_ail(sighting.ailment, cause, text, wall))
-            if sighting.absent_since is None
+            if sighting.has_index
             else sighting
             for sighting in before.sightings
         ),
@@ -192,16 +219,25 @@ def _meet(before: Sighting | None, gpu: Gpu, wall: float, *, cause: Cause | None
         gpu = recall_facts(before.gpu, gpu)
     if gpu.fault is None:
         return Sighting(gpu=gpu)
-    cause = cause or _CAUSES.get(gpu.fault.kind, Cause.CALL_FAILED)
+    cause = cause or _tell_cause(gpu.fault)
     return Sighting(gpu=gpu, ailment=_ail(before.ailment if before else None, cause, gpu.fault.text, wall))
 
 
-def _miss(before: Sighting, now: float, wall: float) -> Sighting:
+def _tell_cause(fault: Fault) -> Cause:
+    return _CAUSES.get(fault.kind, Cause.CALL_FAILED)
+
+
+def _miss(before: Sighting, now: float, wall: float, text: str = _VANISHED) -> Sighting:
     return Sighting(
         gpu=forget_faults(before.gpu),
-        ailment=_ail(before.ailment, Cause.VANISHED, _VANISHED, wall),
+        ailment=_ail(before.ailment, Cause.VANISHED, text, wall),
         absent_since=now if before.absent_since is None else before.absent_since,
     )
+
+
+def _doubt(before: Sighting, place: Place, wall: float) -> Sighting:
+    text = f"{_VANISHED}, or it is the GPU that cannot be read at index {place.index}: {place.fault.text}"
+    return msgspec.structs.replace(_miss(before, 0, wall, text), absent_since=None, doubted=True)
 
 
 def _ail(before: Ailment | None, cause: Cause, text: str, wall: float) -> Ailment:
@@ -209,11 +245,42 @@ def _ail(before: Ailment | None, cause: Cause, text: str, wall: float) -> Ailmen
     return Ailment(cause=cause, text=text, since=wall if before is None else before.since)
 
 
-def _find_uuid(known: Mapping[str, Sighting], pci: str | None, index: int) -> str | None:
-    """The known GPU in a slot, or, where the slot could not be read, the one last seen under that index."""
-    for uuid, sighting in known.items():
-        if sighting.gpu.pci == pci if pci is not None else sighting.gpu.index == index:
-            return uuid
+def _find_occupants(before: Presence | None, merged: Mapping[str, Sighting], nameless: Sequence[Place]) -> Occupants:
+    if before is None:
+        return Occupants()
+    met = [sighting for sighting in before.sightings if sighting.gpu.uuid in merged]
+    indices = [merged[sighting.gpu.uuid].gpu.index for sighting in met]
+    if indices != sorted(indices):
+        met, indices = [], []  # counted in another order, which tells nothing
+    causes = {place.cause or _tell_cause(place.fault) for place in nameless} - {Cause.LOST}
+    gaps = accumulate((sighting in met for sighting in before.sightings), initial=0)
+    missing = [
+        Missing(uuid=one.gpu.uuid, was=_tell_former(one, causes), gap=gap)
+        for one, gap in zip(before.sightings, gaps, strict=False)
+        if one.gpu.uuid not in merged
+    ]
+    unread = before.unreadable if before.count is not None else ()  # a predecessor may have been in doubt
+    return find_occupants(
+        [bisect(indices, place.index) for place in nameless],
+        strangers=[sum(one.gpu.index < gpu.index for one in met) for gpu in unread if gpu.pci is None],
+        missing=missing,
+    )
+
+
+def _tell_former(sighting: Sighting, causes: Collection[Cause]) -> Was:
+    if not sighting.has_index:
+        return Was.DOUBTED if sighting.doubted else Was.AWAY
+    if not sighting.by_place:
+        return Was.THERE
+    return Was.UNREACHED if sighting.ailment is not None and sighting.ailment.cause in causes else Was.LOST
+
+
+def _find_uuid(known: Iterable[Sighting], pci: str | None, index: int | None) -> str | None:
+    """The known GPU in a slot, or, where the slot could not be read, the one that had this index, if it means much."""
+    for sighting in known:
+        gpu = sighting.gpu
+        if gpu.pci == pci if pci is not None else (sighting.has_index and gpu.index == index):
+            return gpu.uuid
     return None
 
 

@@ -253,7 +253,8 @@ class HealthWatch:
         policy = self._rules.policy
         if sighting.ailment is not None:
             is_lost = sighting.ailment.cause is Cause.LOST and policy.heeds_vitals
-            return Gone(is_lost=is_lost) if sighting.ailment.cause in _GONE else Unanswered()
+            is_gone = sighting.ailment.cause in _GONE and not sighting.doubted
+            return Gone(is_lost=is_lost) if is_gone else Unanswered()
         return Probe(
             vitals=vitals.get(gpu.uuid, Vitals()),
             around=Surroundings(

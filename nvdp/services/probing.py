@@ -16,7 +16,8 @@ from nvdp.model.inventory import GpuRef
 from nvdp.nvml.children import NvmlChildren
 from nvdp.nvml.frames import Probe
 from nvdp.nvml.outcomes import Outcome
-from nvdp.planning.presence import Presence, Silenced
+from nvdp.planning.places import Silenced
+from nvdp.planning.presence import Presence
 
 FIRST_DELAY_S: Final = 1.0
 _LONGEST_DELAY_S: Final = 60.0
@@ -26,7 +27,7 @@ _RELAPSE_DELAYS: Final = 10
 
 def find_patients(presence: Presence, silenced: Mapping[str, Silenced]) -> dict[str, GpuRef]:
     """Everybody to be probed: who ails, who is silenced (by the same key), and who cannot be read."""
-    count = sum(sighting.absent_since is None for sighting in presence.sightings) + len(presence.unreadable)
+    count = sum(sighting.has_index for sighting in presence.sightings) + len(presence.unreadable)
     refs = [
         GpuRef(index=sighting.gpu.index, count=count, pci=sighting.gpu.pci, uuid=sighting.gpu.uuid)
         for sighting in presence.sightings

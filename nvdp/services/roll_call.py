@@ -11,9 +11,9 @@ from nvdp.model.inventory import GpuRef, Inventory
 from nvdp.model.reasons import Cause
 from nvdp.nvml.frames import COMMON_ANCESTOR_CALL, Scanned
 from nvdp.nvml.outcomes import Hung, is_gpus_fault
+from nvdp.planning.places import Silenced, relocate
 from nvdp.planning.presence import (
     Presence,
-    Silenced,
     expire,
     find_next_expiry,
     identify,
@@ -21,6 +21,7 @@ from nvdp.planning.presence import (
     lose_driver,
     merge_scan,
     recall,
+    rename,
     silence,
 )
 from nvdp.services.driver_watch import Failure
@@ -80,7 +81,7 @@ class RollCall:
 
     def silence(self, entry: Silenced, *, show: bool) -> None:
         """Leave a GPU out of the scans; ``show`` it as ailing at once, without waiting for a scan that is complete."""
-        self.silenced[entry.uuid or str(entry.ref)] = entry
+        self.silenced[_name(entry)] = entry
         if self.presence is not None and show:
             self.presence = silence(self.presence, entry, wall=self._wall())
 
@@ -91,9 +92,11 @@ class RollCall:
     def take(self, scanned: Scanned) -> Presence:
         """A scan is complete; what is known now."""
         # A GPU to be left out that was not met is gone, or another card has its place now: the next scan will tell.
-        self.silenced = {key: entry for key, entry in self.silenced.items() if entry.ref in scanned.skipped}
-        entries = self.silenced.values()
-        self.presence = merge_scan(self._known, scanned.inventory, entries, now=self._clock(), wall=self._wall())
+        entries = relocate(self.silenced.values(), scanned.skipped)
+        self.presence = merge_scan(
+            self._known, scanned.inventory, entries, count=scanned.count, now=self._clock(), wall=self._wall()
+        )
+        self.silenced = {_name(entry): entry for entry in (rename(self.presence, entry) for entry in entries)}
         return self.presence
 
     def lose_driver(self, text: str) -> None:
@@ -124,3 +127,8 @@ class RollCall:
     def find_next_expiry(self, *, remove_after_s: float) -> float | None:
         """When ``expire`` has something to do (monotonic seconds)."""
         return find_next_expiry(self.presence, remove_after_s=remove_after_s) if self.presence is not None else None
+
+
+def _name(entry: Silenced) -> str:
+    """The key of a GPU that is left out."""
+    return entry.uuid or str(entry.ref)

@@ -174,7 +174,7 @@ class Rounds:
         presence = self._with.roll.presence
         for sighting in presence.sightings if presence is not None else ():
             gpu = sighting.gpu
-            if ref.kind is RefKind.INDEX and sighting.absent_since is not None:
+            if ref.kind is RefKind.INDEX and not sighting.has_index:
                 continue  # that index may be another's now
             if ref.matches(gpu_uuid=gpu.uuid, pci=gpu.pci, index=gpu.index):
                 with self._with.hearing:

@@ -144,6 +144,8 @@ def test_a_skipped_gpu_is_recognised_by_its_slot_after_a_renumbering(fake_driver
     scanned = fake.scan(skip=[GpuRef(index=2, count=4, pci="0000:12:00.0", uuid=uuid(2))])
     assert isinstance(scanned, Scanned)
     assert [(gpu.uuid, gpu.index) for gpu in scanned.inventory.gpus] == [(uuid(1), 0), (uuid(3), 2)]
+    met = GpuRef(index=1, count=3, pci="0000:12:00.0", uuid=uuid(2))
+    assert (scanned.count, scanned.skipped) == (3, (met,)), "and told with the place where it is now"
 
 
 def test_a_place_in_the_numbering_is_skipped_only_while_as_many_are_counted(fake_driver, fake) -> None:

@@ -10,7 +10,7 @@ import dataclasses
 
 from nvdp.model.inventory import Driver, Fault, Gpu, GpuRef, Inventory, MigInstance, MigMode, UnreadableGpu
 from nvdp.model.reasons import Cause
-from nvdp.planning.presence import Silenced
+from nvdp.planning.places import Silenced
 
 SLOTS = 6
 PARTS = 3  # MIG devices that a card has room for

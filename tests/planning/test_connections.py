@@ -10,7 +10,8 @@ from nvdp.host.state import Seen
 from nvdp.model.inventory import Driver, Fault, Gpu, GpuRef, Inventory, UnreadableGpu
 from nvdp.model.reasons import Cause
 from nvdp.model.topology import Ancestor, Connection
-from nvdp.planning.presence import Silenced, expire, let_go, lose_driver, merge_scan, recall
+from nvdp.planning.places import Silenced
+from nvdp.planning.presence import expire, let_go, lose_driver, merge_scan, recall
 
 LOST = Fault(call="nvmlDeviceGetName", kind="GpuIsLost", text="lost")
 DRIVER = Driver(version="580.65.06", cuda_version="13.0")

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from nvdp.model.inventory import Driver, Fault, Gpu, GpuRef, Inventory, UnreadableGpu
 from nvdp.model.reasons import Cause
+from nvdp.planning.places import Silenced
 from nvdp.planning.presence import (
     Presence,
-    Silenced,
     expire,
     find_next_expiry,
     identify,
@@ -42,7 +42,8 @@ def scan(*cards: int, **more) -> Inventory:
 
 
 def merge(before: Presence | None, inventory: Inventory, *silenced: Silenced, now: float = 0.0) -> Presence:
-    return merge_scan(before, inventory, silenced, now=now, wall=1000.0 + now)
+    count = len(inventory.gpus) + len(inventory.unreadable) + len(silenced)
+    return merge_scan(before, inventory, silenced, count=count, now=now, wall=1000.0 + now)
 
 
 def causes(presence: Presence) -> dict[str, Cause]:
@@ -142,6 +143,7 @@ def test_a_gpu_is_identified_by_name_by_slot_or_by_place() -> None:
     assert identify(presence, GpuRef(index=0, count=2, uuid="GPU-7")) == "GPU-7"
     assert identify(presence, GpuRef(index=0, count=2, pci="0000:11:00.0")) == "GPU-1"
     assert identify(presence, GpuRef(index=0, count=2)) == "GPU-0"
+    assert identify(presence, GpuRef(index=0, count=1)) is None, "one of so many may be another"
     assert identify(presence, GpuRef(index=5, count=6)) is None
     assert identify(None, GpuRef(index=0, count=2)) is None
 
