@@ -5,7 +5,17 @@ from __future__ import annotations
 import grpc
 import pytest
 
-from tests.daemon.node import GPU, both_libraries, build_config, connect, gpu_uuid, healthy, replicas, wait_healthy
+from tests.daemon.node import (
+    GPU,
+    at_length,
+    both_libraries,
+    build_config,
+    connect,
+    gpu_uuid,
+    healthy,
+    replicas,
+    wait_healthy,
+)
 from tests.daemon.process import LIMIT_S, wait_until
 
 ALL = frozenset().union(*(replicas(number, 4) for number in range(4)))
@@ -153,6 +163,7 @@ def test_a_restart_is_no_cure(kubelet, start, events):
     wait_healthy(kubelet, ALL)
 
 
+@at_length
 @pytest.mark.invariant(9)
 def test_another_driver_after_a_restart_is_evidence_of_a_reset_and_the_same_one_is_not(kubelet, start, machine, events):
     daemon = watched(begin(start))
