@@ -25,6 +25,7 @@ from nvdp.simulate.kubelet.plugin import PluginConnection, PluginError
 from nvdp.simulate.kubelet.records import Registration
 
 VERSION = "v1beta1"
+_READER_END_S = 5.0
 
 
 class RefusedError(Exception):
@@ -86,7 +87,8 @@ class Registry:
         for connection in connections:
             connection.close()
         for reader in readers:
-            reader.join()
+            # An interrupt may have come while this thread let go of the lock that they need: then it never does.
+            reader.join(_READER_END_S)
 
     def _register(self, request: deviceplugin.RegisterRequest, context: grpc.ServicerContext) -> deviceplugin.Empty:
         delay_s = self._faults.register_delay_s  # as it was when the call came, for whom the record tells of it
