@@ -17,7 +17,7 @@ from tests.daemon.node import gpu_uuid
 from tests.nvml.conftest import FakeDriver
 
 VERSION = "570.1.1"
-_ACTIONS = {word: number for number, word in RECOVERY_ACTIONS.items()}
+_ACTIONS = {word: number for number, word in RECOVERY_ACTIONS.items()} | {"Unsupported": -1}
 _GPU_IS_LOST = 15
 _NOT_LOADED = 9
 _MODES = {"disabled": 0, "enabled": 1}

@@ -64,7 +64,7 @@ def test_a_gpu_that_went_stays_listed_over_a_restart_too(kubelet, daemon, machin
     left = set().union(*(replicas(number, 4) for number in range(3)))
     daemon.wait_scans(1)
     assert daemon.stop().code == 0
-    machine.renumber(0, 1, 2)
+    machine.change(removed=["3"])
 
     first = len(kubelet.messages(GPU))
     second = start()
@@ -73,7 +73,7 @@ def test_a_gpu_that_went_stays_listed_over_a_restart_too(kubelet, daemon, machin
     assert second.log.wait_for("DeviceUnhealthy")["cause"] == "Vanished"
     wait_healthy(kubelet, left)
     assert [set(message.ids) for message in kubelet.messages(GPU)[first:]] == [left | replicas(3, 4)]
-    machine.renumber(0, 1, 2, 3)
+    machine.heal()
     wait_healthy(kubelet, left | replicas(3, 4))
 
 
